@@ -1,0 +1,146 @@
+"""A recording in memory: columns per table, appended by readers and read by detectors as numpy arrays."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.recording.schema import TABLES, TableSchema
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+Value: TypeAlias = int | str | Labels
+Ints: TypeAlias = NDArray[np.int64]
+
+
+def labels(**pairs: str | int) -> Labels:
+    return tuple(sorted((key, str(value)) for key, value in pairs.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Which machine, booted when, running what."""
+
+    hostname: str
+    boot_id: str
+    kernel: str
+    cgroups: str  # v1, v2, hybrid, none
+    cpus: int
+
+
+class Table:
+    """Rows of one schema, kept as columns."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._columns: list[list[Any]] = [[] for _ in schema.columns]
+        self._index = {column.name: i for i, column in enumerate(schema.columns)}
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, *row: Value) -> None:
+        if len(row) != len(self._columns):
+            raise TypeError(f"{self.schema.name} has {len(self._columns)} columns, got {len(row)} values")
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def ints(self, name: str) -> Ints:
+        return np.array(self._columns[self._index[name]], dtype=np.int64)
+
+    def texts(self, name: str) -> list[str]:
+        return list(self._columns[self._index[name]])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Rows as dictionaries: for small tables and for people, not for samples."""
+        names = tuple(self._index)
+        for row in zip(*self._columns, strict=True):
+            yield dict(zip(names, row, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One counter or gauge over time."""
+
+    times: Ints
+    values: Ints
+
+    @property
+    def last(self) -> int:
+        return int(self.values[-1])
+
+    @property
+    def delta(self) -> int:
+        """Growth from the first to the last reading. A counter that went backwards was reset: what it has since is counted."""
+        steps = np.diff(self.values)
+        back = np.flatnonzero(steps < 0)
+        if len(back) == 0:
+            return int(self.values[-1] - self.values[0])
+        return int(steps[steps > 0].sum() + self.values[back + 1].sum())
+
+
+class Recording:
+    """What was seen on one node. Detectors get this and nothing else."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.tables = {name: Table(schema) for name, schema in TABLES.items()}
+        self._counters: dict[str, dict[Labels, Series]] = {}
+        self._counted = -1
+
+    def __getitem__(self, table: str) -> Table:
+        return self.tables[table]
+
+    def count(self, time: int, name: str, value: int, at: Labels = ()) -> None:
+        """Add one row to `counters`."""
+        self.tables["counters"].add(time, name, at, value)
+
+    def counters(self, name: str) -> dict[Labels, Series]:
+        """All series of that name, by label. Indexed once, after the last row was added."""
+        table = self.tables["counters"]
+        if self._counted != len(table):
+            self._counters = _index(table)
+            self._counted = len(table)
+        return self._counters.get(name, {})
+
+    def counter(self, name: str, at: Labels = ()) -> Series | None:
+        return self.counters(name).get(at)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From the first to the last reading of the CPU, or of the clock where there was none."""
+        for name in ("cpu", "anchors"):
+            times = self.tables[name].ints("time")
+            if len(times):
+                return int(times.min()), int(times.max())
+        return 0, 0
+
+    def real_ns(self, time: int) -> int:
+        """Wall-clock nanoseconds of a moment on the recording's clock, by the nearest anchor."""
+        anchors = self.tables["anchors"]
+        if not len(anchors):
+            raise ValueError("a recording without an anchor has no wall-clock time")
+        times = anchors.ints("time")
+        nearest = int(np.abs(times - time).argmin())
+        return int(anchors.ints("real")[nearest]) + time - int(times[nearest])
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """The last word of each source."""
+        return {row["name"]: row for row in self.tables["sources"].rows()}
+
+    def on(self, source: str) -> bool:
+        row = self.sources().get(source)
+        return row is not None and row["state"] == "on"
+
+
+def _index(table: Table) -> dict[str, dict[Labels, Series]]:
+    collected: dict[str, dict[Labels, tuple[list[int], list[int]]]] = {}
+    for row in table.rows():
+        times, values = collected.setdefault(row["name"], {}).setdefault(row["labels"], ([], []))
+        times.append(row["time"])
+        values.append(row["value"])
+    return {
+        name: {at: Series(np.array(times), np.array(values, dtype=np.int64)) for at, (times, values) in series.items()}
+        for name, series in collected.items()
+    }

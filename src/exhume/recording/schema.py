@@ -1,0 +1,134 @@
+"""The schema of every table of a recording: names, kinds and units, in one place, for the store and for the documentation.
+
+Times are nanoseconds of the kernel's perf/printk clock (what `dmesg` shows); the `anchors` table ties it to wall time.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+VERSION = 1
+
+Kind = Literal["time", "int", "text", "labels"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `labels` are sorted (key, value) pairs, a JSON object on disk."""
+
+    name: str
+    kind: Kind
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+
+def _table(name: str, doc: str, *columns: tuple[str, Kind, str]) -> TableSchema:
+    return TableSchema(name, doc, tuple(Column(*column) for column in columns))
+
+
+# The ten counters of a cpu line in /proc/stat, in its order, in USER_HZ ticks (proc_stat in fs/proc/stat.c).
+CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+
+TABLES: dict[str, TableSchema] = {
+    table.name: table
+    for table in (
+        _table(
+            "cpu",
+            "Per-core CPU time, cumulative, ten times a second or better.",
+            ("time", "time", "when it was read"),
+            ("core", "int", "CPU number"),
+            *((state, "int", f"{state} time, USER_HZ ticks since boot") for state in CPU_STATES),
+        ),
+        _table(
+            "memcg",
+            "How many memory cgroups there are below a directory, alive and dying (zombies).",
+            ("time", "time", "when it was counted"),
+            ("path", "text", "the directory, as seen from the root of the memory hierarchy"),
+            ("live", "int", "directories, itself included; -1 where not known"),
+            ("dying", "int", "groups without a directory; -1 where not known"),
+            ("total", "int", "live and dying together as the kernel counts them; -1 where not known"),
+            ("method", "text", "proc-cgroups, cgroup-stat-memory, cgroup-stat"),
+            ("scope", "text", "node, or container where only part of the hierarchy is visible"),
+            ("complete", "int", "1 if every directory was counted; 0 if there were too many, live is then at least"),
+        ),
+        _table(
+            "cgroup_dirs",
+            "Visible cgroup directories by parent: how many children, how many of those looked at hold no process.",
+            ("time", "time", "when it was counted"),
+            ("path", "text", "the parent, as seen from the root of the hierarchy"),
+            ("children", "int", "directories directly below it"),
+            ("looked", "int", "how many of them were looked into"),
+            ("empty", "int", "how many of those have neither a process nor a child"),
+            ("example", "text", "one that is empty"),
+        ),
+        _table(
+            "counters",
+            "Cumulative counters and gauges. A series without a new row has not changed.",
+            ("time", "time", "when it was read"),
+            ("name", "text", "what is counted, unit in the name"),
+            ("labels", "labels", "of which core, device, cgroup ..."),
+            ("value", "int", "the value"),
+        ),
+        _table(
+            "events",
+            "Things that happened: kernel log, journal, job outcomes.",
+            ("time", "time", "when it happened"),
+            ("kind", "text", "e.g. nic-tx-timeout, nic-reset-done, soft-lockup"),
+            ("subject", "text", "device, process or unit it happened to"),
+            ("severity", "text", "info, warning, critical"),
+            ("message", "text", "the line itself"),
+            ("fields", "labels", "what the line says, typed by name: queue, cpu, napi_age_ms ..."),
+        ),
+        _table(
+            "units",
+            "systemd units.",
+            ("time", "time", "when it was read"),
+            ("unit", "text", "name"),
+            ("active", "text", "active state"),
+            ("sub", "text", "sub state"),
+            ("restarts", "int", "NRestarts; -1 where systemd has no such property"),
+            ("result", "text", "result of the last run"),
+            ("enabled", "text", "unit file state"),
+            ("main_pid", "int", "main process, 0 if none"),
+            ("cgroup", "text", "control group"),
+        ),
+        _table(
+            "processes",
+            "The busiest processes and threads, and the defunct ones. CPU time is cumulative.",
+            ("time", "time", "when it was read"),
+            ("pid", "int", "process"),
+            ("tid", "int", "thread; equal to pid for the process as a whole"),
+            ("start", "int", "start time, USER_HZ ticks since boot; with pid it names a process for good"),
+            ("ppid", "int", "parent"),
+            ("comm", "text", "name"),
+            ("state", "text", "R S D Z ..."),
+            ("core", "int", "CPU it last ran on"),
+            ("user", "int", "user time, ticks"),
+            ("system", "int", "system time, ticks"),
+            ("cgroup", "text", "its cgroup, where it was looked up"),
+        ),
+        _table(
+            "sources",
+            "Each source, on or off, and why.",
+            ("time", "time", "since when"),
+            ("name", "text", "source"),
+            ("state", "text", "on or off"),
+            ("reason", "text", "why off; for on: how it was read, or what is missing from it"),
+            ("cost", "int", "CPU nanoseconds spent on it so far"),
+        ),
+        _table(
+            "anchors",
+            "The same moment on four clocks.",
+            ("time", "time", "perf clock"),
+            ("monotonic", "int", "CLOCK_MONOTONIC, ns"),
+            ("boot", "int", "CLOCK_BOOTTIME, ns"),
+            ("real", "int", "CLOCK_REALTIME, ns"),
+            ("error", "int", "how far the perf clock may be off, ns; -1 if it could only be guessed"),
+        ),
+    )
+}

@@ -1,0 +1,28 @@
+"""Names of cgroups, processes and units are hostile text: here they become something safe to keep and to show."""
+
+
+def decode(raw: bytes) -> str:
+    """Bytes from the kernel as text: what is not UTF-8 stays visible as \\xNN, nothing is lost or guessed."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def printable(text: str, limit: int = 160) -> str:
+    """Text as it may go to a terminal: no control, format or bidirectional characters, no more than `limit` long.
+
+    Too long a name keeps its beginning and its end, because both carry meaning (`/kubepods/...` and the container id).
+    """
+    if len(text) > 2 * limit:  # cut before escaping, so that 4,095 hostile bytes cost no more than 160 friendly ones
+        text = text[:limit] + "…" + text[-limit:]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else _escape(c) for c in text)
+    if len(text) > limit:
+        tail = limit // 3
+        text = text[: limit - tail - 1] + "…" + text[-tail:]
+    return text
+
+
+def _escape(character: str) -> str:
+    point = ord(character)
+    if point < 0x100:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
