@@ -6,6 +6,11 @@ def decode(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
+def from_path(path: str) -> str:
+    """A file name from the os module, where bytes that are not UTF-8 are lone surrogates, as text that may be kept."""
+    return path if path.isascii() else decode(path.encode("utf-8", "surrogateescape"))
+
+
 def printable(text: str, limit: int = 160) -> str:
     """Text as it may go to a terminal: no control, format or bidirectional characters, no more than `limit` long.
 

@@ -72,22 +72,15 @@ class Reader(Protocol):
     def read(self, recording: Recording, time: int) -> str: ...
 
 
-def read_at(path: str | int, largest: int = LARGEST, dir_fd: int | None = None) -> bytes:
+def read_at(path: str, largest: int = LARGEST, dir_fd: int | None = None) -> bytes:
     """Read a file of /proc or /sys as it is now; O_NONBLOCK so that a FIFO in a strange tree cannot hold us."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=dir_fd)
     try:
-        first = os.read(fd, min(largest, 1 << 16))
-        if len(first) < 4096 and len(first) < largest:
-            # seq_file hands out at most a page at a time, so a short answer can still have a successor.
-            more = os.read(fd, largest - len(first)) if first else b""
-            if not more:
-                return first
-            first += more
-        chunks = [first]
-        size = len(first)
-        while size < largest and (chunk := os.read(fd, min(largest - size, 1 << 20))):
+        chunks = []
+        left = largest
+        while left > 0 and (chunk := os.read(fd, min(left, 1 << 16))):
             chunks.append(chunk)
-            size += len(chunk)
+            left -= len(chunk)
         return b"".join(chunks)
     finally:
         os.close(fd)

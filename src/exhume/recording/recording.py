@@ -46,6 +46,10 @@ class Table:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
+    def extend(self, other: "Table") -> None:
+        for column, more in zip(self._columns, other._columns, strict=True):
+            column.extend(more)
+
     def ints(self, name: str) -> Ints:
         return np.array(self._columns[self._index[name]], dtype=np.int64)
 
@@ -92,6 +96,11 @@ class Recording:
     def __getitem__(self, table: str) -> Table:
         return self.tables[table]
 
+    def extend(self, other: "Recording") -> None:
+        """Take over all rows of another recording of the same node."""
+        for name, table in self.tables.items():
+            table.extend(other.tables[name])
+
     def count(self, time: int, name: str, value: int, at: Labels = ()) -> None:
         """Add one row to `counters`."""
         self.tables["counters"].add(time, name, at, value)
@@ -128,6 +137,11 @@ class Recording:
     def sources(self) -> dict[str, dict[str, Any]]:
         """The last word of each source."""
         return {row["name"]: row for row in self.tables["sources"].rows()}
+
+    def why_off(self, source: str) -> str:
+        """Why a source says nothing, for people."""
+        row = self.sources().get(source)
+        return (row["reason"] or f"{source} had nothing to say") if row is not None else f"{source} was not read"
 
     def on(self, source: str) -> bool:
         row = self.sources().get(source)

@@ -1,0 +1,117 @@
+"""Finds the command and runs it; turns errors meant for people into one sentence and an exit code."""
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Protocol
+
+from exhume import __version__
+from exhume.errors import EXIT_BUG, EXIT_USAGE, ExhumeError
+
+# Name and one line. The module of the same name in this package is only imported when the command is used, so that
+# `exhume --help` costs little more than Python itself.
+COMMANDS = {
+    "check": "a node's health in seconds: what starves it, with the evidence",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+
+DESCRIPTION = "Digs out why a Linux node starves, and puts it right."
+EPILOG = """\
+examples:
+  sudo exhume check                   look at this node for three seconds
+  sudo exhume check --json            the same for scripts; the exit code says 0 healthy, 1 warning, 2 critical
+  exhume check --host /host           judge the host from inside a container
+  exhume help check                   everything about a command
+
+exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not judge;
+of the others: 0 done, 2 failed or refused, 3 could not; everywhere: 64 wrong usage, 70 a bug in exhume.
+Settings: --config FILE, EXHUME_CONFIG, or /etc/exhume/exhume.toml. Colours: only on a terminal, never with NO_COLOR."""
+
+
+class Command(Protocol):
+    def arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        sys.stderr.write(f"exhume: {message}\n")
+        raise SystemExit(EXIT_USAGE)
+
+
+def command(name: str) -> Command:
+    module: Command = importlib.import_module(f"exhume.cli.{name}")
+    return module
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The full parser of one command."""
+    parser = _Parser(prog=f"exhume {name}", description=COMMANDS[name], formatter_class=argparse.RawDescriptionHelpFormatter)
+    command(name).arguments(parser)
+    return parser
+
+
+def overview() -> argparse.ArgumentParser:
+    listing = "\n".join(f"  {name:<12}{line}" for name, line in COMMANDS.items())
+    parser = _Parser(
+        prog="exhume",
+        usage="exhume COMMAND [OPTION ...]",
+        description=f"{DESCRIPTION}\n\ncommands:\n{listing}",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"exhume {__version__}")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    try:
+        return _dispatch(argv)
+    except ExhumeError as error:
+        sys.stderr.write(f"exhume: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`). Python would complain again while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        return _bug(error)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv:
+        overview().print_help()
+        return EXIT_USAGE
+    name, rest = argv[0], argv[1:]
+    if name == "help":
+        name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
+    if name.startswith("-"):
+        overview().parse_args([name, *rest])
+        return EXIT_USAGE
+    if name not in COMMANDS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, COMMANDS, 1)
+        hint = f", did you mean {near[0]}?" if near else "; `exhume --help` lists them"
+        sys.stderr.write(f"exhume: there is no command {name!r}{hint}\n")
+        return EXIT_USAGE
+    args = command_parser(name).parse_args(rest)
+    return command(name).run(args)
+
+
+def _bug(error: Exception) -> int:
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    sys.stderr.write(
+        f"exhume: a bug in exhume {__version__}, nothing on the node was changed by it: {type(error).__name__}: {error}\n"
+        f"        at {where}; EXHUME_TRACEBACK=1 shows it whole. Please report it.\n"
+    )
+    if os.environ.get("EXHUME_TRACEBACK"):
+        traceback.print_exception(error)
+    return EXIT_BUG

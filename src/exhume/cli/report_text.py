@@ -1,0 +1,146 @@
+"""A report as people read it: the verdict first, in plain words, then the chain, what was ruled out, what to do next."""
+
+from exhume.cli.terminal import Style, wrap
+from exhume.findings.model import Finding
+from exhume.text import printable
+from exhume.verdict.advice import next_steps
+from exhume.verdict.report import Report
+
+_COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
+_LEFT = 11
+# Rivals that people ask about first; the others are told with -v.
+_RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal")
+_MOST_FINDINGS = 8
+
+
+def render(report: Report, style: Style, columns: int, verbose: bool = False, evidence: bool = False) -> str:
+    lines = _headline(report, style, columns)
+    if report.health == "healthy" and not verbose:
+        return "\n".join(lines) + "\n"
+    lines.append("")
+    told = _chain(report, style, columns, evidence, lines)
+    _others(report, style, columns, verbose, evidence, told, lines)
+    _ruled_out(report, style, columns, verbose, lines)
+    for label, text in (("Next", step) for step in next_steps(report)):
+        _labelled(label, text, style, columns, lines)
+    _sources(report, style, columns, verbose, lines)
+    return "\n".join(lines) + "\n"
+
+
+def safe(text: str) -> str:
+    """Names in sentences are hostile text."""
+    return printable(text, 400)
+
+
+def _headline(report: Report, style: Style, columns: int) -> list[str]:
+    word = report.health.upper()
+    text = safe(report.verdict.summary)
+    if report.health == "healthy":
+        text += f": {_healthy_numbers(report)}"
+    first, *rest = wrap(text, "", " " * (len(word) + 2), columns - len(word) - 2)
+    lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
+    lines += [style(line, "bold") for line in rest]
+    if report.verdict.cause is not None:
+        sure = f"confidence {report.verdict.confidence:.0%}"
+        lines[-1] += " " * max(2, columns - _visible(lines[-1]) - len(sure)) + style(sure, "dim")
+    return lines
+
+
+def _visible(line: str) -> int:
+    import re
+
+    return len(re.sub(r"\x1b\[[0-9;]*m", "", line))
+
+
+def _healthy_numbers(report: Report) -> str:
+    rivals = {item.kind: item.because for item in report.verdict.ruled_out}
+    parts = [rivals["cpu-full"]] if "cpu-full" in rivals else []
+    zombies = next(
+        (finding.summary for finding in report.findings if finding.kind == "zombie-memcgs"), rivals.get("zombie-memcgs")
+    )
+    if zombies:
+        parts.append(safe(zombies))
+    off = [source.name for source in report.sources if source.state == "off"]
+    parts.append(
+        f"{len(report.sources) - len(off)} of {len(report.sources)} sources" + (f" (off: {', '.join(off)})" if off else "")
+    )
+    return ", ".join(parts)
+
+
+def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: list[str]) -> list[Finding]:
+    told = []
+    indent = "  "
+    for depth, link in enumerate(report.verdict.chain):
+        arrow = "" if depth == 0 else "└▶ "
+        lines += _coloured(
+            wrap(safe(link.finding.summary), indent + arrow, indent + " " * len(arrow), columns), style, link.finding
+        )
+        indent += " " * len(arrow)
+        if link.because:
+            lines += [
+                style(line, "dim") for line in wrap(f"{safe(link.because)} ({link.confidence:.0%})", indent, indent, columns)
+            ]
+        if evidence:
+            _evidence(link.finding, indent, style, columns, lines)
+        indent += " "
+        told.append(link.finding)
+    if told:
+        lines.append("")
+    return told
+
+
+def _coloured(lines: list[str], style: Style, finding: Finding) -> list[str]:
+    colour = {"critical": "red", "warning": "yellow", "info": "cyan"}[finding.severity]
+    return [style(line, colour) for line in lines]
+
+
+def _evidence(finding: Finding, indent: str, style: Style, columns: int, lines: list[str]) -> None:
+    for item in finding.evidence:
+        value = f"{item.value:,}" if isinstance(item.value, int) else safe(str(item.value))
+        text = f"{item.what}: {value} {item.unit}".rstrip() + f"  [{item.source}]"
+        lines += [style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", columns)]
+
+
+def _others(
+    report: Report, style: Style, columns: int, verbose: bool, evidence: bool, told: list[Finding], lines: list[str]
+) -> None:
+    others = [finding for finding in report.findings if finding not in told]
+    shown = others if verbose else [f for f in others if f.severity != "info" or f.kind == "zombie-memcgs"][:_MOST_FINDINGS]
+    for i, finding in enumerate(shown):
+        label = "Also" if i == 0 else ""
+        _labelled(label, f"{finding.kind}: {finding.summary}", style, columns, lines)
+        if evidence:
+            _evidence(finding, " " * (_LEFT + 2), style, columns, lines)
+    if len(others) > len(shown):
+        _labelled("", f"and {len(others) - len(shown)} more findings: exhume check -v", style, columns, lines)
+
+
+def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
+    out = [item for item in report.verdict.ruled_out if verbose or item.kind in _RIVALS]
+    if out:
+        _labelled("Ruled out", " · ".join(f"{item.kind}: {item.because}" for item in out), style, columns, lines)
+    if verbose and report.verdict.unseen:
+        _labelled(
+            "Not judged", " · ".join(f"{item.kind}: {item.because}" for item in report.verdict.unseen), style, columns, lines
+        )
+
+
+def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
+    off = [source for source in report.sources if source.state == "off"]
+    text = f"{len(report.sources) - len(off)} of {len(report.sources)} sources"
+    if off:
+        text += ". Off: " + "; ".join(f"{source.name} ({source.reason})" for source in off)
+    partly = [source for source in report.sources if source.state == "on" and source.reason and "only" in source.reason]
+    if partly:
+        text += ". In part: " + "; ".join(f"{source.name} ({source.reason})" for source in partly)
+    _labelled("Seen with", text, style, columns, lines)
+    if verbose:
+        for source in report.sources:
+            if source.state == "on":
+                _labelled("", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {source.reason}", style, columns, lines)
+
+
+def _labelled(label: str, text: str, style: Style, columns: int, lines: list[str]) -> None:
+    head, *tail = wrap(safe(text), "", "", columns - _LEFT - 2)
+    lines.append("  " + style(f"{label:<{_LEFT}}", "bold") + head)
+    lines += [" " * (_LEFT + 2) + line for line in tail]

@@ -1,0 +1,70 @@
+"""exhume check --watch: look again and again, redraw, mark what changed."""
+
+import argparse
+import sys
+from typing import Any
+
+from exhume.cli.check import CODES, look, print_json
+from exhume.cli.report_text import render, safe
+from exhume.cli.terminal import Style, width
+from exhume.findings.thresholds import Thresholds
+from exhume.verdict.report import Report
+
+
+def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
+    """Until Ctrl-C. On a terminal the screen is redrawn, elsewhere reports follow one another; JSON is one line a report."""
+    before: Report | None = None
+    code = 0
+    try:
+        while True:
+            report = look(args, thresholds)
+            code = CODES[report.health]
+            if args.json:
+                print_json(report, indent=None)
+            else:
+                _draw(args, report, before)
+            before = report
+    except KeyboardInterrupt:
+        return code
+
+
+def _draw(args: argparse.Namespace, report: Report, before: Report | None) -> None:
+    style = Style(sys.stdout)
+    columns = width(sys.stdout)
+    text = render(report, style, columns, args.verbose, args.evidence)
+    lines = [style(f"exhume check --watch   {report.end}   {safe(report.node.hostname)}   Ctrl-C ends it", "dim"), "", text]
+    if before is not None:
+        lines += [style(f"  {mark} {safe(what)}", colour) for mark, colour, what in changes(before, report)]
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[H\x1b[2J")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def changes(before: Report, after: Report) -> list[tuple[str, str, str]]:
+    """(mark, colour, what) of everything that came, went or changed between two reports."""
+    old = {(f.kind, f.subject): f for f in before.findings}
+    new = {(f.kind, f.subject): f for f in after.findings}
+    found = []
+    if before.health != after.health:
+        found.append(("!", "bold", f"was {before.health}, is {after.health}"))
+    for key, finding in new.items():
+        if key not in old:
+            found.append(("+", "yellow", f"new: {finding.kind}: {finding.summary}"))
+            continue
+        if old[key].severity != finding.severity:
+            found.append(("!", "yellow", f"{finding.kind} {finding.subject}: was {old[key].severity}, is {finding.severity}"))
+        for evidence in finding.evidence:
+            delta = _delta(old[key].value(evidence.what), evidence.value)
+            if delta and evidence.what in ("zombies", "live", "restarts", "resets", "defunct", "directories"):
+                found.append(
+                    ("~", "cyan", f"{finding.kind} {finding.subject}: {evidence.what} {delta:+,} to {evidence.value:,}")
+                )
+    for key, finding in old.items():
+        if key not in new:
+            found.append(("-", "green", f"gone: {finding.kind}: {finding.summary}"))
+    return found
+
+
+def _delta(old: Any, new: Any) -> int:
+    return new - old if isinstance(old, int) and isinstance(new, int) else 0

@@ -1,0 +1,50 @@
+"""All detectors, in the order of the causal chain they feed: sources of leaks first, what they do to the node after."""
+
+from collections.abc import Callable
+
+from exhume.findings import (
+    cgroup_dirs_leak,
+    core_saturated,
+    cpu_full,
+    cpu_throttled,
+    crash_loop,
+    defunct_processes,
+    irq_imbalance,
+    napi_starved,
+    nic_reset,
+    oom,
+    page_fault_storm,
+    printk_flood,
+    reclaim,
+    soft_lockup,
+    steal,
+    writeback_stall,
+    zombie_memcgs,
+)
+from exhume.findings.model import Examined
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording
+
+DETECTORS: tuple[Callable[[Recording, Thresholds], Examined], ...] = (
+    crash_loop.detect,
+    zombie_memcgs.detect,
+    cgroup_dirs_leak.detect,
+    core_saturated.detect,
+    napi_starved.detect,
+    nic_reset.detect,
+    soft_lockup.detect,
+    cpu_full.detect,
+    cpu_throttled.detect,
+    reclaim.detect,
+    steal.detect,
+    page_fault_storm.detect,
+    writeback_stall.detect,
+    printk_flood.detect,
+    irq_imbalance.detect,
+    oom.detect,
+    defunct_processes.detect,
+)
+
+
+def examine(recording: Recording, thresholds: Thresholds) -> list[Examined]:
+    return [detect(recording, thresholds) for detect in DETECTORS]

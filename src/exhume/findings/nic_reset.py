@@ -1,0 +1,96 @@
+"""nic-reset: the driver gave up and reset the device, or the kernel's transmit watchdog fired."""
+
+from exhume.findings.events import Event, ago, events, severity
+from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording
+
+KIND = "nic-reset"
+_DONE = ("nic-reset-done", "nic-reset-failed", "nic-reset-triggered")
+_WHY = ("nic-tx-timeout", "nic-tx-lost", "nic-keepalive-lost", "nic-admin-queue-down")
+# ENA statistics that count resets by reason (ena_ethtool.c); they outlive the kernel log's ring buffer.
+_STATS = (
+    "total_resets",
+    "suspected_poll_starvation",
+    "missing_tx_cmpl",
+    "tx_timeout",
+    "wd_expired",
+    "missing_intr",
+    "reset_fail",
+)
+
+
+def detect(recording: Recording, thresholds: Thresholds) -> Examined:
+    log, nic = recording.on("kernel-log"), recording.on("nic")
+    if not log and not nic:
+        return Examined(KIND, unseen=recording.why_off("kernel-log"))
+    by_device: dict[str, list[Event]] = {}
+    for event in events(recording, *_DONE, *_WHY):
+        by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
+    names = _netdevs(recording)
+    findings = [_from_log(names.get(device, device), seen, thresholds) for device, seen in by_device.items()]
+    named = {finding.subject for finding in findings}
+    findings += [finding for finding in _from_counters(recording) if finding.subject not in named]
+    if findings:
+        return Examined(KIND, tuple(findings))
+    return Examined(KIND, ruled_out="no reset in the kernel log" if log else "no reset counted by a device")
+
+
+def _netdevs(recording: Recording) -> dict[str, str]:
+    """PCI address to network device, from the lines that name both: the line that a reset ends with names only the first."""
+    names = {}
+    for row in recording["events"].rows():
+        fields = dict(row["fields"])
+        if fields.get("pci") and fields.get("device"):
+            names[fields["pci"]] = fields["device"]
+    return names
+
+
+def _from_log(device: str, seen: list[Event], thresholds: Thresholds) -> Finding:
+    resets = [event for event in seen if event.kind == "nic-reset-done"] or seen
+    last = resets[-1]
+    driver = next((event.fields["driver"] for event in reversed(seen) if event.fields.get("driver")), "")
+    evidence = [
+        Evidence("resets", len(resets), "", "kernel log"),
+        Evidence("last line", last.message, "", "kernel log"),
+    ]
+    if driver:
+        evidence.append(Evidence("driver", driver, "", "kernel log"))
+    reason = next((event.fields["reason"] for event in reversed(seen) if event.fields.get("reason")), "")
+    if reason:
+        evidence.append(Evidence("reason", reason, "", "kernel log"))
+    failed = any(event.kind == "nic-reset-failed" for event in seen)
+    did = "failed to reset" if failed else "was reset" if resets[0].kind == "nic-reset-done" else "stopped sending"
+    times = "once" if len(resets) == 1 else f"{len(resets)} times"
+    summary = f"{device}{f' ({driver})' if driver else ''} {did} {times}, last {ago(last.age_s)}"
+    return Finding(KIND, device, severity(last, thresholds), seen[0].time, last.time, summary, tuple(evidence))
+
+
+def _from_counters(recording: Recording) -> list[Finding]:
+    """Resets counted while we looked are current; those counted since boot are told, without a time."""
+    by_device: dict[str, list[Evidence]] = {}
+    grew: dict[str, int] = {}
+    for at, series in recording.counters("nic_stat").items():
+        where = dict(at)
+        if where.get("stat") in _STATS and series.last > 0:
+            by_device.setdefault(where["device"], []).append(
+                Evidence(where["stat"], series.last, "since the driver loaded", "ethtool")
+            )
+            grew[where["device"]] = grew.get(where["device"], 0) + max(0, series.delta)
+    start, end = recording.window
+    findings = []
+    for device, evidence in by_device.items():
+        counts = ", ".join(f"{item.what} {item.value}" for item in evidence)
+        when = "while we looked" if grew[device] else "since the driver loaded, time not known"
+        findings.append(
+            Finding(
+                KIND,
+                device,
+                "critical" if grew[device] else "info",
+                start,
+                end,
+                f"{device} counts resets: {counts} ({when})",
+                tuple(evidence),
+            )
+        )
+    return findings

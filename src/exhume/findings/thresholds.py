@@ -1,0 +1,43 @@
+"""Every number that turns a reading into a finding, in one place. `[thresholds]` of the configuration file sets them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _threshold(default: float, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Defaults fit a node that serves other people's work; each can be set in the configuration."""
+
+    zombies_floor: int = _threshold(
+        1000, "zombie memory cgroups below this are told as information only, whatever their ratio to live ones"
+    )
+    zombies_per_live: float = _threshold(
+        5.0, "zombies are a warning from this multiple of the live memory cgroups on (and the floor)"
+    )
+    empty_dirs_floor: int = _threshold(1000, "child directories of one cgroup from which empty ones count as leaked")
+    empty_dirs_ratio: float = _threshold(0.8, "share of those that must hold no process")
+    core_saturated_ratio: float = _threshold(
+        0.95, "share of a core's time in the kernel (system, irq, softirq) that counts as saturated"
+    )
+    core_saturated_ms: int = _threshold(300, "how long a core must be saturated at a stretch to be told, ms")
+    cpu_full_ratio: float = _threshold(0.9, "share of all cores' time that is busy from which the machine itself is full")
+    throttled_ratio: float = _threshold(0.25, "share of a cgroup's quota periods that were throttled")
+    throttled_periods: int = _threshold(5, "throttled periods in the window below this prove nothing")
+    direct_reclaim_pages: int = _threshold(
+        2000, "pages a second scanned by processes that wait for memory themselves (direct reclaim)"
+    )
+    major_faults: int = _threshold(1000, "major page faults a second")
+    steal_ratio: float = _threshold(0.1, "share of all cores' time that the hypervisor gave to others")
+    io_full_ratio: float = _threshold(
+        0.2, "share of the window in which all tasks waited for I/O while pages were written back"
+    )
+    printk_rate: int = _threshold(200, "kernel-log records a second")
+    defunct_processes: int = _threshold(100, "defunct (<defunct>, state Z) processes from which it is a warning")
+    crash_restarts: int = _threshold(5, "restarts of a unit from which its loop is a warning")
+    irq_share: float = _threshold(0.9, "share of all device interrupts that one core takes")
+    irq_rate: int = _threshold(20_000, "device interrupts a second below which their spread does not matter")
+    recent_s: int = _threshold(3600, "kernel-log events within this many seconds before now count as current")

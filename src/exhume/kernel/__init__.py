@@ -1,0 +1,1 @@
+"""The kernel's own interfaces, thin: perf events, bpf, ethtool, clocks."""

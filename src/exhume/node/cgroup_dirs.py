@@ -1,0 +1,46 @@
+"""Visible cgroup directories that nobody removed: many children of one parent, without a process in them."""
+
+from exhume.errors import Unreadable
+from exhume.node.cgroups import Hierarchy, Tree
+from exhume.node.root import Root
+from exhume.recording.recording import Recording
+from exhume.text import from_path
+
+# Only the parents with the most children are looked into, and of each only a sample, spread evenly.
+MOST_PARENTS = 16
+SAMPLE = 64
+
+
+class CgroupDirs:
+    name = "cgroup-dirs"
+    every_ns = 0
+
+    def __init__(self, root: Root, tree: Tree) -> None:
+        self._root = root
+        self._tree = tree
+
+    def read(self, recording: Recording, time: int) -> str:
+        hierarchy = self._tree.layout.of("memory") or self._tree.layout.unified
+        if hierarchy is None:
+            raise Unreadable("no cgroup hierarchy is mounted here")
+        walk = self._tree.walk(hierarchy)
+        crowded = sorted(walk.leaves, key=lambda path: -walk.children.get(path, 0))[:MOST_PARENTS]
+        for path in crowded:
+            leaves = walk.leaves[path]
+            sample = leaves[:: max(1, len(leaves) // SAMPLE)][:SAMPLE]
+            empty = [leaf for leaf in sample if self._empty(hierarchy, leaf)]
+            example = from_path(empty[0]) if empty else ""
+            shown = from_path(path)
+            recording["cgroup_dirs"].add(time, shown, walk.children[path], len(sample), len(empty), example)
+        if not walk.complete:
+            return f"more than {walk.directories:,} directories: a part was looked at"
+        return ""
+
+    def _empty(self, hierarchy: Hierarchy, leaf: str) -> bool:
+        """v2 says it in cgroup.events; v1 by an empty list of processes, which is short to read exactly when it is empty."""
+        try:
+            if hierarchy.version == 2:
+                return b"populated 0" in self._root.read(f"{hierarchy.path}{leaf}/cgroup.events", 4096)
+            return not self._root.read(f"{hierarchy.path}{leaf}/cgroup.procs", 64).strip()
+        except Unreadable:
+            return False

@@ -1,0 +1,63 @@
+"""From a cgroup path to whom it belongs: systemd unit, pod, container. Pure: the path alone is looked at."""
+
+import re
+from dataclasses import dataclass
+
+# A container id is 64 hex digits with every runtime; ECS tasks use 32 and a suffix.
+_ID = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d{1,20})"
+_RUNTIMES = {
+    "cri-containerd": "containerd",
+    "crio": "cri-o",
+    "docker": "docker",
+    "libpod": "podman",
+    "nerdctl": "containerd",
+}
+# systemd driver: docker-ID.scope, cri-containerd-ID.scope; cgroupfs driver: the bare id below /docker, kubepods or /ecs.
+_SCOPE = re.compile(rf"^(?P<runtime>[a-z][a-z0-9-]*?)-{_ID}\.scope$")
+_BARE = re.compile(rf"^(?:(?P<runtime>[a-z][a-z0-9-]*?)-)?{_ID}$")
+_UUID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"
+# pod<uid>, or kubepods-burstable-pod<uid with _>.slice; static pods have 32 hex digits of a hash as their uid.
+_POD = re.compile(rf"^(?:kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UUID}|[0-9a-f]{{32}})(?:\.slice)?$")
+_UNIT = re.compile(r"^[^/]{1,250}\.(?:service|scope|slice|socket|mount|swap)$")
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom a cgroup belongs to, as far as its path tells; the innermost of each."""
+
+    unit: str = ""
+    pod: str = ""
+    container: str = ""
+    runtime: str = ""
+
+    def __str__(self) -> str:
+        if self.container:
+            return f"container {self.container[:12]}" + (f" of pod {self.pod}" if self.pod else "")
+        if self.pod:
+            return f"pod {self.pod}"
+        return self.unit
+
+
+def owner(path: str) -> Owner:
+    """The owner of a cgroup. A unit is only named when the group lies in it: slices are places, not owners."""
+    unit = pod = container = runtime = ""
+    above = ""
+    for part in path.split("/"):
+        if match := _POD.match(part):
+            pod = match["uid"].replace("_", "-")
+        elif match := _SCOPE.match(part):
+            container = match["container"]
+            runtime = _RUNTIMES.get(match["runtime"], match["runtime"])
+        elif match := _BARE.match(part):
+            container = match["container"]
+            runtime = _RUNTIMES.get(match["runtime"] or above, match["runtime"] or ("" if pod else above))
+        elif _UNIT.match(part) and not part.endswith(".slice"):
+            unit = part
+        above = part
+    return Owner(unit, pod, container, runtime)
+
+
+def unescape(unit: str) -> str:
+    """A unit name as a person wrote it: `foo\\x2dbar` is foo-bar (unit_name_unescape in systemd). For showing only."""
+    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), unit)

@@ -1,0 +1,42 @@
+"""Reclaim, faults, swap and writeback from /proc/vmstat."""
+
+from exhume.errors import Unreadable
+from exhume.node.root import Root, key_values
+from exhume.recording.recording import Recording
+
+_NAMES = frozenset(
+    "pgfault pgmajfault pswpin pswpout oom_kill compact_stall nr_dirty nr_writeback nr_dirty_threshold "
+    "nr_vmscan_write nr_vmscan_immediate_reclaim balance_dirty_pages workingset_refault_file workingset_refault_anon "
+    "pgscan_kswapd pgscan_direct pgsteal_kswapd pgsteal_direct drop_pagecache drop_slab".split()
+)
+# Before 4.8 these were counted per zone, allocstall still is (fs/proc, enum vm_event_item): the sum is what is meant.
+_SUMMED = ("pgscan_kswapd", "pgscan_direct", "pgsteal_kswapd", "pgsteal_direct", "allocstall")
+_ZONES = frozenset(("dma", "dma32", "normal", "high", "movable", "device"))
+
+
+class Vmstat:
+    name = "vmstat"
+    every_ns = 1_000_000_000
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def read(self, recording: Recording, time: int) -> str:
+        values = parse_vmstat(self._root.read("proc/vmstat"))
+        if not values:
+            raise Unreadable("/proc/vmstat has none of the counters that are looked for")
+        for name, value in values.items():
+            recording.count(time, f"vmstat_{name}", value)
+        return ""
+
+
+def parse_vmstat(raw: bytes) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for name, value in key_values(raw):
+        if name in _NAMES:
+            values[name] = values.get(name, 0) + value
+            continue
+        for total in _SUMMED:
+            if name == total or (name.startswith(total) and name[len(total) + 1 :] in _ZONES):
+                values[total] = values.get(total, 0) + value
+    return values

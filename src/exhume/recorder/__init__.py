@@ -1,0 +1,1 @@
+"""The one loop that drives readers into a recording: seconds for a check, hours for a flight recorder."""

@@ -1,0 +1,41 @@
+"""Which readers there are, in the order they are asked: what is cheap and time-critical first, what may be slow last."""
+
+from exhume.node.cgroup_dirs import CgroupDirs
+from exhume.node.cgroups import Tree
+from exhume.node.cpu import Cpu
+from exhume.node.interrupts import Interrupts
+from exhume.node.kernel_log import KernelLog
+from exhume.node.memcg import Memcg
+from exhume.node.meminfo import Meminfo
+from exhume.node.nic import Nic
+from exhume.node.pressure import Pressure
+from exhume.node.processes import Processes
+from exhume.node.root import Reader, Root
+from exhume.node.softirqs import Softirqs
+from exhume.node.softnet import Softnet
+from exhume.node.throttling import Throttling
+from exhume.node.units import Units
+from exhume.node.vmstat import Vmstat
+
+
+def fast(root: Root) -> list[Reader]:
+    """Those that must keep their rhythm to the millisecond."""
+    return [Cpu(root)]
+
+
+def steady(root: Root, tree: Tree) -> list[Reader]:
+    return [
+        Vmstat(root),
+        Softnet(root),
+        Softirqs(root),
+        Meminfo(root),
+        Interrupts(root),
+        Throttling(root, tree),
+        Pressure(root, tree),
+        Memcg(root, tree),
+        CgroupDirs(root, tree),
+        Nic(root),
+        KernelLog(root),
+        Processes(root),
+        Units(root),
+    ]
