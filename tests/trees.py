@@ -88,7 +88,9 @@ class Tree:
 def cgroup_stat(live: int, dying: int, memory: bool = False) -> str:
     text = f"nr_descendants {live}\nnr_dying_descendants {dying}\n"
     if memory:
-        text += f"nr_subsys_cpu {live + 1}\nnr_subsys_memory {live + 1}\nnr_dying_subsys_cpu 0\nnr_dying_subsys_memory {dying}\n"
+        text += (
+            f"nr_subsys_cpu {live + 1}\nnr_subsys_memory {live + 1}\nnr_dying_subsys_cpu 0\nnr_dying_subsys_memory {dying}\n"
+        )
     return text
 
 
@@ -126,10 +128,14 @@ class Moving:
                 cores[core] = (base + user, 0, base, base + ticks - user, 0, 0, 0, 0, 0, 0)
         self._tree.stat(cores)
         if self._process is not None and self._saturated is not None:
-            self._tree.write(f"proc/{self._process}/stat", process_stat(self._process, "kubelet", 40, 900 + ticks, self._saturated))
+            self._tree.write(
+                f"proc/{self._process}/stat", process_stat(self._process, "kubelet", 40, 900 + ticks, self._saturated)
+            )
 
 
-def process_stat(pid: int, comm: str, user: int, system: int, core: int, state: str = "R", ppid: int = 1, start: int = 500) -> str:
+def process_stat(
+    pid: int, comm: str, user: int, system: int, core: int, state: str = "R", ppid: int = 1, start: int = 500
+) -> str:
     """A line of /proc/PID/stat as proc(5) numbers it."""
     fields = [str(pid), f"({comm})", state, str(ppid), *["0"] * 9, str(user), str(system), *["0"] * 6, str(start), *["0"] * 16]
     return " ".join([*fields, str(core), *["0"] * 13]) + "\n"
@@ -147,7 +153,8 @@ def kmsg(lines: list[tuple[float, int, str]]) -> str:
     with Clock() as clock:
         now_us = clock.now() // 1000
     return "".join(
-        f"{priority},{1000 + i},{max(1, now_us - int(ago * 1e6))},-;{message}\n" for i, (ago, priority, message) in enumerate(lines)
+        f"{priority},{1000 + i},{max(1, now_us - int(ago * 1e6))},-;{message}\n"
+        for i, (ago, priority, message) in enumerate(lines)
     )
 
 
@@ -161,12 +168,16 @@ def incident(path: Path) -> Tree:
     tree.write("dev/kmsg", kmsg([(40.2, 4, ENA_LINES[0]), (40.1, 3, ENA_LINES[1]), (38.7, 6, ENA_LINES[2])]))
     heads = "".join(f"{f'CPU{core}':>11}" for core in range(96))
     rows = [
-        f"{irq}:" + "".join(f"{(7_000_000 if core == target else 0):>11}" for core in range(96)) + f"  PCI-MSI 5-edge      eth0-Tx-Rx-{queue}"
+        f"{irq}:"
+        + "".join(f"{(7_000_000 if core == target else 0):>11}" for core in range(96))
+        + f"  PCI-MSI 5-edge      eth0-Tx-Rx-{queue}"
         for irq, queue, target in ((60, 4, 12), (61, 5, 39), (62, 6, 40))
     ]
     tree.write("proc/interrupts", "     " + heads + "\n" + "\n".join(rows) + "\n")
     tree.write("proc/vmstat", "nr_writeback 0\npgscan_kswapd 10\npgscan_direct 0\npgmajfault 7\npgfault 10\noom_kill 0\n")
-    tree.write("proc/meminfo", "MemTotal: 1188000000 kB\nMemAvailable: 900000000 kB\nSUnreclaim: 1950000 kB\nPercpu: 9300000 kB\n")
+    tree.write(
+        "proc/meminfo", "MemTotal: 1188000000 kB\nMemAvailable: 900000000 kB\nSUnreclaim: 1950000 kB\nPercpu: 9300000 kB\n"
+    )
     tree.write("proc/4242/stat", process_stat(4242, "kubelet", 40, 900, 39))
     tree.write("proc/4242/cgroup", "4:memory:/system.slice/kubelet.service\n1:name=systemd:/system.slice/kubelet.service\n")
     tree.stat({core: (1, 0, 1, 1, 0, 0, 0, 0, 0, 0) for core in range(96)})

@@ -21,8 +21,8 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
     told = _chain(report, style, columns, evidence, lines)
     _others(report, style, columns, verbose, evidence, told, lines)
     _ruled_out(report, style, columns, verbose, lines)
-    for label, text in (("Next", step) for step in next_steps(report)):
-        _labelled(label, text, style, columns, lines)
+    for i, step in enumerate(next_steps(report)):
+        _labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"
 
@@ -70,6 +70,14 @@ def _healthy_numbers(report: Report) -> str:
 def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: list[str]) -> list[Finding]:
     told = []
     indent = "  "
+    if len(report.verdict.chain) == 1:
+        # The headline says it already: the numbers behind it are worth more than a repetition.
+        finding = report.verdict.chain[0].finding
+        if finding.summary.casefold() != report.verdict.summary.casefold():
+            lines += _coloured(wrap(safe(finding.summary), indent, indent, columns), style, finding)
+        _evidence(finding, "", style, columns, lines)
+        lines.append("")
+        return [finding]
     for depth, link in enumerate(report.verdict.chain):
         arrow = "" if depth == 0 else "└▶ "
         lines += _coloured(
@@ -108,7 +116,7 @@ def _others(
     shown = others if verbose else [f for f in others if f.severity != "info" or f.kind == "zombie-memcgs"][:_MOST_FINDINGS]
     for i, finding in enumerate(shown):
         label = "Also" if i == 0 else ""
-        _labelled(label, f"{finding.kind}: {finding.summary}", style, columns, lines)
+        _labelled(label, f"{finding.kind}: {safe(finding.summary)}", style, columns, lines)
         if evidence:
             _evidence(finding, " " * (_LEFT + 2), style, columns, lines)
     if len(others) > len(shown):
@@ -118,10 +126,14 @@ def _others(
 def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
     out = [item for item in report.verdict.ruled_out if verbose or item.kind in _RIVALS]
     if out:
-        _labelled("Ruled out", " · ".join(f"{item.kind}: {item.because}" for item in out), style, columns, lines)
+        _labelled("Ruled out", " · ".join(f"{item.kind}: {safe(item.because)}" for item in out), style, columns, lines)
     if verbose and report.verdict.unseen:
         _labelled(
-            "Not judged", " · ".join(f"{item.kind}: {item.because}" for item in report.verdict.unseen), style, columns, lines
+            "Not judged",
+            " · ".join(f"{item.kind}: {safe(item.because)}" for item in report.verdict.unseen),
+            style,
+            columns,
+            lines,
         )
 
 
@@ -129,18 +141,20 @@ def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: l
     off = [source for source in report.sources if source.state == "off"]
     text = f"{len(report.sources) - len(off)} of {len(report.sources)} sources"
     if off:
-        text += ". Off: " + "; ".join(f"{source.name} ({source.reason})" for source in off)
+        text += ". Off: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in off)
     partly = [source for source in report.sources if source.state == "on" and source.reason and "only" in source.reason]
     if partly:
-        text += ". In part: " + "; ".join(f"{source.name} ({source.reason})" for source in partly)
+        text += ". In part: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in partly)
     _labelled("Seen with", text, style, columns, lines)
     if verbose:
         for source in report.sources:
             if source.state == "on":
-                _labelled("", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {source.reason}", style, columns, lines)
+                _labelled(
+                    "", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {safe(source.reason)}", style, columns, lines
+                )
 
 
 def _labelled(label: str, text: str, style: Style, columns: int, lines: list[str]) -> None:
-    head, *tail = wrap(safe(text), "", "", columns - _LEFT - 2)
+    head, *tail = wrap(text, "", "", columns - _LEFT - 2)
     lines.append("  " + style(f"{label:<{_LEFT}}", "bold") + head)
     lines += [" " * (_LEFT + 2) + line for line in tail]

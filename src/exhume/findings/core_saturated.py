@@ -1,11 +1,21 @@
 """core-saturated: one core full of kernel time while the machine as a whole is not."""
 
+from itertools import pairwise
+from typing import NamedTuple
+
 from exhume.findings.cores import Stretch, busy, cores, saturated
 from exhume.findings.model import Evidence, Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
 KIND = "core-saturated"
+
+
+class _Row(NamedTuple):
+    time: int
+    system: int
+    core: int
+    comm: str
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
@@ -42,10 +52,10 @@ def _finding(recording: Recording, stretches: list[Stretch], softirq: float, mac
         Evidence("machine busy", round(machine, 3), "of all cores' time", "/proc/stat"),
     ]
     summary = f"core {core} at {longest.ratio:.0%} {what} time, {times}; the machine as a whole is {machine:.0%} busy"
-    suspect = _suspect(recording, core)
+    suspect = _suspect(recording, longest)
     if suspect is not None:
         comm, pid, system_ms, cgroup = suspect
-        evidence.append(Evidence("process", f"{comm} [{pid}]", "", "/proc/PID/stat: system time, last core"))
+        evidence.append(Evidence("process", f"{comm} [{pid}]", "", "/proc/PID/stat: system time while on this core"))
         evidence.append(Evidence("its system time", system_ms, "ms", "/proc/PID/stat"))
         if cgroup:
             evidence.append(Evidence("its cgroup", cgroup, "", "/proc/PID/cgroup"))
@@ -53,28 +63,27 @@ def _finding(recording: Recording, stretches: list[Stretch], softirq: float, mac
     return Finding(KIND, f"core {core}", "warning", stretches[0].start, stretches[-1].end, summary, tuple(evidence))
 
 
-def _suspect(recording: Recording, core: int) -> tuple[str, int, int, str] | None:
-    """Who used most system time, among the processes and threads that were last seen on that core."""
-    spans: dict[tuple[int, int, int], list[dict[str, object]]] = {}
+def _suspect(recording: Recording, stretch: Stretch) -> tuple[str, int, int, str] | None:
+    """Who used most system time around that stretch on that core. Nobody, unless it is at least half of the stretch."""
+    spans: dict[tuple[int, int, int], set[_Row]] = {}
     cgroups: dict[int, str] = {}
     for row in recording["processes"].rows():
-        spans.setdefault((row["pid"], row["tid"], row["start"]), []).append(row)
+        one = _Row(row["time"], row["system"], row["core"], row["comm"])
+        spans.setdefault((row["pid"], row["tid"], row["start"]), set()).add(one)
         if row["cgroup"]:
             cgroups[row["pid"]] = row["cgroup"]
-    best: tuple[int, str, int] | None = None
-    threaded = {pid for pid, tid, _ in spans if tid != pid}
+    threaded = {pid for pid, tid, _ in spans if tid}
+    best = (0, "", 0)
     for (pid, tid, _), rows in spans.items():
-        last = rows[-1]
-        if last["core"] != core or (tid == pid and pid in threaded):
-            continue
-        used = _int(last["system"]) - (_int(rows[0]["system"]) if len(rows) > 1 else 0)
-        if used > 0 and (best is None or used > best[0]):
-            best = (used, str(last["comm"]), pid)
-    if best is None:
+        if tid == 0 and pid in threaded:
+            continue  # a core is kept busy by a thread, and the process as a whole has but one last core
+        used = sum(
+            max(0, after.system - before.system)
+            for before, after in pairwise(sorted(rows))
+            if stretch.core in (before.core, after.core) and before.time < stretch.end and after.time > stretch.start
+        )
+        best = max(best, (used, max(rows).comm, pid))
+    system_ms = best[0] * 10  # USER_HZ is 100 wherever there is a perf clock
+    if system_ms < stretch.ms / 2:
         return None
-    return best[1], best[2], best[0] * 10, cgroups.get(best[2], "")
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+    return best[1], best[2], system_ms, cgroups.get(best[2], "")

@@ -8,7 +8,7 @@ from exhume.recording.recording import Recording
 
 KIND = "napi-starved"
 # Lines that say that the poll was late. A NETDEV WATCHDOG alone only says that nothing was sent: that is nic-reset's.
-_KINDS = ("nic-queue-paused", "nic-tx-not-completed", "nic-napi-late")
+_KINDS = ("nic-queue-paused", "nic-tx-not-completed", "nic-tx-lost", "nic-napi-late")
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:

@@ -7,7 +7,15 @@ from exhume.recording.recording import Recording
 
 KIND = "nic-reset"
 _DONE = ("nic-reset-done", "nic-reset-failed", "nic-reset-triggered")
-_WHY = ("nic-tx-timeout", "nic-tx-lost", "nic-keepalive-lost", "nic-admin-queue-down")
+_WHY = (
+    "nic-tx-timeout",
+    "nic-tx-hang",
+    "nic-tx-lost",
+    "nic-keepalive-lost",
+    "nic-admin-queue-down",
+    "nic-interrupt-lost",
+    "nic-firmware-silent",
+)
 # ENA statistics that count resets by reason (ena_ethtool.c); they outlive the kernel log's ring buffer.
 _STATS = (
     "total_resets",
@@ -28,7 +36,15 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     for event in events(recording, *_DONE, *_WHY):
         by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
     names = _netdevs(recording)
-    findings = [_from_log(names.get(device, device), seen, thresholds) for device, seen in by_device.items()]
+    reasons = {
+        event.subject: event.fields["reset_reason"]
+        for event in events(recording, "nic-napi-late")
+        if event.fields.get("reset_reason")
+    }
+    findings = [
+        _from_log(name, seen, reasons.get(name, ""), thresholds)
+        for name, seen in ((names.get(device, device), seen) for device, seen in by_device.items())
+    ]
     named = {finding.subject for finding in findings}
     findings += [finding for finding in _from_counters(recording) if finding.subject not in named]
     if findings:
@@ -46,7 +62,7 @@ def _netdevs(recording: Recording) -> dict[str, str]:
     return names
 
 
-def _from_log(device: str, seen: list[Event], thresholds: Thresholds) -> Finding:
+def _from_log(device: str, seen: list[Event], reason: str, thresholds: Thresholds) -> Finding:
     resets = [event for event in seen if event.kind == "nic-reset-done"] or seen
     last = resets[-1]
     driver = next((event.fields["driver"] for event in reversed(seen) if event.fields.get("driver")), "")
@@ -56,7 +72,6 @@ def _from_log(device: str, seen: list[Event], thresholds: Thresholds) -> Finding
     ]
     if driver:
         evidence.append(Evidence("driver", driver, "", "kernel log"))
-    reason = next((event.fields["reason"] for event in reversed(seen) if event.fields.get("reason")), "")
     if reason:
         evidence.append(Evidence("reason", reason, "", "kernel log"))
     failed = any(event.kind == "nic-reset-failed" for event in seen)

@@ -1,7 +1,8 @@
 """Processes: the busiest (and which core their threads were on), and the defunct.
 
-Everybody's stat is read at the beginning and at the end; threads only of those that look busy, cgroups only of those
-that are kept. What a scan costs grows with the number of processes, so it is bounded.
+Everybody's stat is read twice a second, so that one that burns a core for a second and exits is still seen; threads only
+of those that are busy, cgroups only of those that are kept. A scan costs more the more processes there are, so it is
+bounded, and where it is dear it is only done at the beginning and at the end.
 """
 
 import os
@@ -20,6 +21,8 @@ MOST_THREADS = 512
 # Kept in the recording: those that used most CPU time between two readings, and so many defunct ones.
 BUSIEST = 16
 MOST_DEFUNCT = 64
+# A scan dearer than this is not repeated within a check.
+DEAREST_NS = 10_000_000
 
 
 class Stat(NamedTuple):
@@ -46,33 +49,41 @@ class _Scan:
 
 class Processes:
     name = "processes"
-    every_ns = 0
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._first: _Scan | None = None
+        self._before: _Scan | None = None
+        self.every_ns = 500_000_000
 
     def read(self, recording: Recording, time: int) -> str:
+        start = clock.thread_time_ns()
         scan = self._scan(time)
-        if self._first is None:
-            # Threads of what runs now or has run most, so that there is something to compare with at the end.
-            likely = sorted(scan.processes, key=lambda pid: -self._likely(scan.processes[pid]))[:BUSIEST]
-            self._first = replace(scan, threads=self._threads(likely))
-        else:
-            self._keep(recording, self._first, scan)
-            self._first = scan
+        busiest = self._busiest(self._before, scan)
+        scan = replace(scan, threads=self._threads(busiest))
+        if self._before is not None:
+            self._keep(recording, self._before, scan, busiest)
+        self._before = scan
+        if clock.thread_time_ns() - start > DEAREST_NS:
+            self.every_ns = 0  # thousands of processes: only at the beginning and at the end
         defunct = sum(stat.state == "Z" for stat in scan.processes.values())
         recording.count(time, "processes", scan.total)
         recording.count(time, "processes_defunct", defunct)
         if scan.total > len(scan.processes):
-            return f"{len(scan.processes):,} of {scan.total:,} processes looked at"
+            return f"only {len(scan.processes):,} of {scan.total:,} processes looked at"
         if self._root.own and not _is_node_pid_namespace(self._root):
             return "only this container's processes are visible"
         return ""
 
     @staticmethod
-    def _likely(stat: Stat) -> int:
-        return stat.user + stat.system + (1 << 62 if stat.state == "R" else 0)
+    def _busiest(before: _Scan | None, now: _Scan) -> list[int]:
+        """Who used most since the last scan; at first who runs now or has used most ever, to compare with later."""
+        if before is None:
+            weights = {
+                pid: stat.user + stat.system + (1 << 62 if stat.state == "R" else 0) for pid, stat in now.processes.items()
+            }
+        else:
+            weights = {pid: _used(before.processes.get(pid), stat, before.ticks) for pid, stat in now.processes.items()}
+        return [pid for pid in sorted(weights, key=lambda pid: -weights[pid])[:BUSIEST] if weights[pid] > 0]
 
     def _scan(self, time: int) -> _Scan:
         pids = [int(name) for name in self._root.names("proc") if name.isascii() and name.isdigit()]
@@ -113,45 +124,37 @@ class Processes:
                 os.close(fd)
         return found
 
-    def _keep(self, recording: Recording, first: _Scan, last: _Scan) -> None:
-        """The busiest of the window with both readings; their threads likewise; and the defunct."""
-        used = {pid: _used(first.processes.get(pid), stat, first.ticks) for pid, stat in last.processes.items()}
-        busiest = [pid for pid in sorted(used, key=lambda pid: -used[pid])[:BUSIEST] if used[pid] > 0]
-        for pid in busiest:
-            self._add(recording, first, last, pid, pid, first.processes.get(pid), last.processes[pid])
-        threads = self._threads(busiest)
-        counts = Counter(pid for pid, _ in threads)
-        for (pid, tid), stat in threads.items():
-            before = first.threads.get((pid, tid))
-            if counts[pid] > 1 and _used(before, stat, first.ticks) > 0:
-                self._add(recording, first, last, pid, tid, before, stat, thread=True)
-        defunct = [pid for pid, stat in last.processes.items() if stat.state == "Z"]
-        for pid in defunct[:MOST_DEFUNCT]:
-            self._add(recording, first, last, pid, pid, None, last.processes[pid])
+    def _keep(self, recording: Recording, before: _Scan, now: _Scan, busiest: list[int]) -> None:
+        """The busiest with both readings; their threads likewise, if they have several; and the defunct."""
 
-    def _add(
-        self,
-        recording: Recording,
-        first: _Scan,
-        last: _Scan,
-        pid: int,
-        tid: int,
-        before: Stat | None,
-        after: Stat,
-        thread: bool = False,
-    ) -> None:
-        cgroup = "" if thread else self._cgroup(pid)
-        for time, stat in ((first.time, before), (last.time, after)):
-            if stat is not None and stat.start == after.start:
-                recording["processes"].add(
-                    time, pid, tid, stat.start, stat.ppid, stat.comm, stat.state, stat.core, stat.user, stat.system, cgroup
-                )
+        def add(pid: int, tid: int, earlier: Stat | None, stat: Stat, cgroup: str) -> None:
+            if earlier is None or earlier.start != stat.start:
+                earlier = stat._replace(user=0, system=0)  # it began in between
+            _add(recording, before.time, pid, tid, earlier, cgroup)
+            _add(recording, now.time, pid, tid, stat, cgroup)
+
+        for pid in busiest:
+            add(pid, 0, before.processes.get(pid), now.processes[pid], self._cgroup(pid))
+        counts = Counter(pid for pid, _ in now.threads)
+        for (pid, tid), stat in now.threads.items():
+            earlier = before.threads.get((pid, tid))
+            if counts[pid] > 1 and _used(earlier, stat, before.ticks) > 0:
+                add(pid, tid, earlier, stat, "")
+        defunct = [pid for pid, stat in now.processes.items() if stat.state == "Z"]
+        for pid in defunct[:MOST_DEFUNCT]:
+            _add(recording, now.time, pid, 0, now.processes[pid], "")
 
     def _cgroup(self, pid: int) -> str:
         try:
             return parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
         except Unreadable:
             return ""
+
+
+def _add(recording: Recording, time: int, pid: int, tid: int, stat: Stat, cgroup: str) -> None:
+    recording["processes"].add(
+        time, pid, tid, stat.start, stat.ppid, stat.comm, stat.state, stat.core, stat.user, stat.system, cgroup
+    )
 
 
 def _used(before: Stat | None, after: Stat, since: int) -> int:

@@ -37,5 +37,5 @@ def steady(root: Root, tree: Tree) -> list[Reader]:
         Nic(root),
         KernelLog(root),
         Processes(root),
-        Units(root),
+        Units(root, thorough=False),
     ]

@@ -6,7 +6,7 @@ _STEPS = {
     "zombie-memcgs": "find what leaks them: a unit or container that restarts; stopping it does not free what has leaked",
     "cgroup-dirs-leak": "remove the empty directories with rmdir (it fails harmlessly where a process lives); find their maker",
     "crash-loop": "journalctl -u {subject} -n 50 says why it exits; systemctl disable --now {subject} if nothing needs it",
-    "core-saturated": "perf record -g -C CORE -- sleep 5 shows what the kernel does there",
+    "core-saturated": "perf record -g -C {core} -- sleep 5 shows what the kernel does there",
     "napi-starved": "free the core that serves the queue, or move the queue's interrupt (/proc/irq/N/smp_affinity)",
     "cpu-throttled": "raise the limit or lower the load of {subject}; other tenants do not suffer from it",
     "cpu-full": "the machine is too small for what runs on it: see what runs with top, or move work away",
@@ -24,5 +24,9 @@ def next_steps(report: Report) -> list[str]:
     """At most three, for the findings of the chain first."""
     ordered = [link.finding for link in report.verdict.chain]
     ordered += [finding for finding in report.findings if finding.severity != "info" and finding not in ordered]
-    steps = [_STEPS[finding.kind].format(subject=finding.subject) for finding in ordered if finding.kind in _STEPS]
+    steps = [
+        _STEPS[finding.kind].format(subject=finding.subject, core=finding.value("core"))
+        for finding in ordered
+        if finding.kind in _STEPS
+    ]
     return list(dict.fromkeys(steps))[:MOST]

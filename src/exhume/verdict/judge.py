@@ -92,7 +92,7 @@ _TITLES = {
 _HARM = {
     "core-saturated": "hold a core in the kernel",
     "napi-starved": "keep the network from being polled",
-    "nic-reset": "reset the network device",
+    "nic-reset": "starve the network until its driver resets",
 }
 
 
@@ -111,7 +111,11 @@ def _summary(cause: Finding, chain: tuple[Link, ...]) -> str:
 
 def _unexplained(chain: tuple[Link, ...]) -> str:
     first = chain[0].finding
-    return f"{first.summary[0].upper()}{first.summary[1:]}; why is not visible"
+    if first.kind == "core-saturated":
+        what = f"{first.subject} was full of kernel time for {first.number('longest'):,.0f} ms"
+    else:
+        what = first.summary
+    return f"{what[0].upper()}{what[1:]}; why is not visible"
 
 
 def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
