@@ -142,7 +142,10 @@ def process_stat(
 
 
 ENA_LINES = (
-    "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1",
+    (
+        "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). "
+        "Time since last napi 6596000 usec. napi scheduled: 1"
+    ),
     "ena 0000:20:03.0 eth0: napi handler hasn't been called for a long time but is scheduled",
     "ena 0000:20:03.0: Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g",
 )
@@ -180,7 +183,7 @@ def incident(path: Path) -> Tree:
     )
     tree.write("proc/4242/stat", process_stat(4242, "kubelet", 40, 900, 39))
     tree.write("proc/4242/cgroup", "4:memory:/system.slice/kubelet.service\n1:name=systemd:/system.slice/kubelet.service\n")
-    tree.stat({core: (1, 0, 1, 1, 0, 0, 0, 0, 0, 0) for core in range(96)})
+    tree.stat(dict.fromkeys(range(96), (1, 0, 1, 1, 0, 0, 0, 0, 0, 0)))
     return tree
 
 

@@ -46,7 +46,7 @@ def test_many_readings_do_not_overflow_the_ring() -> None:
 
 
 def test_without_perf_events_it_says_so_and_still_gives_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.kernel.clock._PERF_EVENT_OPEN", {})
+    monkeypatch.setattr("exhume.kernel.perf._PERF_EVENT_OPEN", {})
     with Clock() as clock:
         assert "perf events" in clock.reason
         assert clock.anchor().error_ns == -1

@@ -92,9 +92,8 @@ def _fish() -> str:
             for option in action.option_strings:
                 flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
                 takes = "" if action.nargs == 0 else " -r"
-                lines.append(
-                    f"complete -c exhume -n '__fish_seen_subcommand_from {name}' {flag}{takes} -d '{_quoted(action.help or '')}'"
-                )
+                about = _quoted(action.help or "")
+                lines.append(f"complete -c exhume -n '__fish_seen_subcommand_from {name}' {flag}{takes} -d '{about}'")
             if not action.option_strings and action.choices:
                 choices = " ".join(str(choice) for choice in action.choices)
                 lines.append(f"complete -c exhume -n '__fish_seen_subcommand_from {name}' -f -a '{choices}'")

@@ -1,4 +1,4 @@
-"""What the cores did in a recording: shares of time, and stretches in which one was full of kernel time. Shared by detectors."""
+"""What the cores did in a recording: shares of time, and stretches in which one was full of kernel time."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,8 @@ def cores(recording: Recording) -> list[Core]:
             continue
         # idle and iowait can step back by a tick (get_idle_time reads two clocks); time does not run backwards.
         steps = np.maximum(np.diff(counters[mine], axis=0), 0)
-        found.append(Core(int(number), times[mine], steps))
+        if steps.any():  # a counter that stands still (a file, a core without a tick) tells nothing
+            found.append(Core(int(number), times[mine], steps))
     return found
 
 

@@ -6,26 +6,17 @@ the very same name tells the time. The reading is bracketed by CLOCK_MONOTONIC, 
 """
 
 import ctypes
-import mmap
 import os
-import platform
 import struct
 import time
 from dataclasses import dataclass
 from types import TracebackType
 
 from exhume.errors import Unreadable
+from exhume.kernel.perf import DUMMY, Attributes, Flag, Kind, Record, Ring, Sample, open_event, records
 
-_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}  # asm/unistd_64.h, asm-generic/unistd.h
-_TYPE_SOFTWARE, _COUNT_SW_DUMMY = 1, 9
-_SAMPLE_TIME = 1 << 2
-# Bits of the flag word of struct perf_event_attr.
-_EXCLUDE_KERNEL, _EXCLUDE_HV, _COMM, _SAMPLE_ID_ALL = 1 << 5, 1 << 6, 1 << 9, 1 << 18
-_ATTR_SIZE = 112  # PERF_ATTR_SIZE_VER5: known to every kernel since 4.1
-_DATA_HEAD, _DATA_TAIL = 1024, 1032  # offsets in struct perf_event_mmap_page
-_RECORD_COMM = 3
+_RENAMES = Attributes(Kind.SOFTWARE, DUMMY, Sample.TIME, Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV | Flag.COMM | Flag.SAMPLE_ID_ALL)
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
-_FLAG_FD_CLOEXEC = 8
 
 _TRIES = 5
 
@@ -49,7 +40,7 @@ class Clock:
         """Why the perf clock could not be read; times are then CLOCK_MONOTONIC, some milliseconds off from dmesg."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd = -1
-        self._ring: mmap.mmap | None = None
+        self._ring: Ring | None = None
         try:
             self._open()
         except (OSError, ValueError, Unreadable) as error:
@@ -65,18 +56,11 @@ class Clock:
         self.close()
 
     def _open(self) -> None:
-        number = _PERF_EVENT_OPEN.get(platform.machine())
-        if number is None:
-            raise Unreadable(f"perf events are not known on {platform.machine()}")
-        attr = bytearray(_ATTR_SIZE)
-        flags = _EXCLUDE_KERNEL | _EXCLUDE_HV | _COMM | _SAMPLE_ID_ALL
-        struct.pack_into("=IIQQQQQ", attr, 0, _TYPE_SOFTWARE, _ATTR_SIZE, _COUNT_SW_DUMMY, 0, _SAMPLE_TIME, 0, flags)
-        buffer = (ctypes.c_char * _ATTR_SIZE).from_buffer(attr)
-        self._fd = self._libc.syscall(number, buffer, 0, -1, -1, _FLAG_FD_CLOEXEC)
-        if self._fd < 0:
-            raise Unreadable(f"perf_event_open: {os.strerror(ctypes.get_errno())} (kernel.perf_event_paranoid, seccomp)")
-        page = mmap.PAGESIZE
-        self._ring = mmap.mmap(self._fd, 2 * page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        try:
+            self._fd = open_event(_RENAMES, pid=0)
+        except OSError as error:
+            raise Unreadable(f"perf_event_open: {error.strerror} (kernel.perf_event_paranoid, seccomp)") from None
+        self._ring = Ring(self._fd)
 
     def close(self) -> None:
         if self._ring is not None:
@@ -111,18 +95,8 @@ class Clock:
         name = ctypes.create_string_buffer(16)
         self._libc.prctl(_PR_GET_NAME, name, 0, 0, 0)
         self._libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
-        head = struct.unpack_from("=Q", self._ring, _DATA_HEAD)[0]
-        tail = struct.unpack_from("=Q", self._ring, _DATA_TAIL)[0]
         stamp = None
-        page = mmap.PAGESIZE
-        data = self._ring[page : 2 * page]
-        while tail < head:
-            at = tail % page
-            kind, _, size = struct.unpack("=IHH", (data + data)[at : at + 8])
-            if size < 16 or tail + size > head:
-                break
-            if kind == _RECORD_COMM:
-                stamp = struct.unpack("=Q", (data + data)[at + size - 8 : at + size])[0]
-            tail += size
-        struct.pack_into("=Q", self._ring, _DATA_TAIL, head)
+        for kind, body in records(self._ring.take()):
+            if kind == Record.COMM and len(body) >= 8:
+                stamp = struct.unpack_from("=Q", body, len(body) - 8)[0]
         return stamp

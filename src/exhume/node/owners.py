@@ -12,6 +12,8 @@ _RUNTIMES = {
     "libpod": "podman",
     "nerdctl": "containerd",
 }
+# Directories that runtimes without systemd put their containers in.
+_HOMES = ("docker", "ecs", "libpod_parent", "garden")
 # systemd driver: docker-ID.scope, cri-containerd-ID.scope; cgroupfs driver: the bare id below /docker, kubepods or /ecs.
 _SCOPE = re.compile(rf"^(?P<runtime>[a-z][a-z0-9-]*?)-{_ID}\.scope$")
 _BARE = re.compile(rf"^(?:(?P<runtime>[a-z][a-z0-9-]*?)-)?{_ID}$")
@@ -42,7 +44,7 @@ class Owner:
 def owner(path: str) -> Owner:
     """The owner of a cgroup. A unit is only named when the group lies in it: slices are places, not owners."""
     unit = pod = container = runtime = ""
-    above = ""
+    above: list[str] = []
     for part in path.split("/"):
         if match := _POD.match(part):
             pod = match["uid"].replace("_", "-")
@@ -51,10 +53,10 @@ def owner(path: str) -> Owner:
             runtime = _RUNTIMES.get(match["runtime"], match["runtime"])
         elif match := _BARE.match(part):
             container = match["container"]
-            runtime = _RUNTIMES.get(match["runtime"] or above, match["runtime"] or ("" if pod else above))
+            runtime = _RUNTIMES.get(match["runtime"] or "", next((name for name in above if name in _HOMES), ""))
         elif _UNIT.match(part) and not part.endswith(".slice"):
             unit = part
-        above = part
+        above.append(part)
     return Owner(unit, pod, container, runtime)
 
 

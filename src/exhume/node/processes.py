@@ -68,8 +68,8 @@ class Processes:
         defunct = sum(stat.state == "Z" for stat in scan.processes.values())
         recording.count(time, "processes", scan.total)
         recording.count(time, "processes_defunct", defunct)
-        if scan.total > len(scan.processes):
-            return f"only {len(scan.processes):,} of {scan.total:,} processes looked at"
+        if scan.total > MOST_PROCESSES:
+            return f"only {MOST_PROCESSES:,} of {scan.total:,} processes looked at"
         if self._root.own and not _is_node_pid_namespace(self._root):
             return "only this container's processes are visible"
         return ""

@@ -92,7 +92,7 @@ TABLES: dict[str, TableSchema] = {
             ("active", "text", "active state"),
             ("sub", "text", "sub state"),
             ("restarts", "int", "NRestarts; -1 where systemd has no such property or was not asked"),
-            ("result", "text", "result of the last run; asked, like what follows, of those that restarted or do not plainly run"),
+            ("result", "text", "result of the last run; a check asks it, and what follows, only of units in trouble"),
             ("enabled", "text", "unit file state"),
             ("main_pid", "int", "main process, 0 if none"),
             ("cgroup", "text", "control group"),

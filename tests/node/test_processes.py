@@ -1,0 +1,102 @@
+"""Processes: names with brackets, the busiest and its core, the defunct."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.errors import Unreadable
+from exhume.node.processes import Processes, parse_cgroup, parse_stat
+from exhume.node.root import Root
+from exhume.recording.recording import Node, Recording
+from tests.trees import Tree, process_stat
+
+
+def recording() -> Recording:
+    return Recording(Node("", "", "", "", 2))
+
+
+@pytest.mark.parametrize("comm", ["kubelet", "a) R 1 (b", "(", ")", "x y\nz", "\x1b[2J", ""])
+def test_a_name_may_hold_brackets_spaces_and_escapes(comm: str) -> None:
+    stat = parse_stat(process_stat(7, comm, 5, 6, 3, "S", 1, 99).encode())
+    assert stat is not None
+    assert stat == (comm, "S", 1, 5, 6, 99, 3)
+
+
+@given(st.binary(max_size=300))
+def test_stat_and_cgroup_may_be_garbage(raw: bytes) -> None:
+    parse_stat(raw)
+    parse_stat(b"1 (x) " + raw)
+    assert isinstance(parse_cgroup(raw), str)
+
+
+def test_the_most_telling_cgroup_is_the_memory_one() -> None:
+    assert parse_cgroup(b"4:memory:/a/b\n1:name=systemd:/c/d/e\n0::/\n") == "/a/b"
+    assert parse_cgroup(b"4:memory:/\n1:name=systemd:/c/d\n") == "/c/d"
+    assert parse_cgroup(b"0::/system.slice/x.service\n") == "/system.slice/x.service"
+
+
+def test_the_busiest_is_kept_with_both_readings_and_the_defunct_with_their_parent(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.write("proc/10/stat", process_stat(10, "hog", 5, 100, 1))
+    tree.write("proc/10/cgroup", "0::/system.slice/hog.service\n")
+    tree.write("proc/11/stat", process_stat(11, "idle", 5, 5, 0, "S"))
+    tree.write("proc/12/stat", process_stat(12, "dead", 0, 0, 0, "Z", ppid=11))
+    reader, seen = Processes(Root(str(tmp_path))), recording()
+    reader.read(seen, 1)
+    tree.write("proc/10/stat", process_stat(10, "hog", 5, 350, 1))
+    reader.read(seen, 2)
+    rows = list(seen["processes"].rows())
+    hog = [row for row in rows if row["pid"] == 10]
+    assert [(row["time"], row["system"]) for row in hog] == [(1, 100), (2, 350)]
+    assert hog[0]["cgroup"] == "/system.slice/hog.service"
+    assert [row["ppid"] for row in rows if row["state"] == "Z"] == [11]
+    assert not [row for row in rows if row["pid"] == 11]
+    defunct = seen.counter("processes_defunct")
+    assert defunct is not None
+    assert defunct.last == 1
+
+
+def test_a_number_that_went_to_another_process_is_not_the_same_process(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.write("proc/10/stat", process_stat(10, "old", 0, 900_000, 1, start=5))
+    reader, seen = Processes(Root(str(tmp_path))), recording()
+    reader.read(seen, 1)
+    tree.write("proc/10/stat", process_stat(10, "new", 0, 30, 1, start=1 << 40))
+    reader.read(seen, 2)
+    rows = [row for row in seen["processes"].rows() if row["pid"] == 10]
+    assert [(row["comm"], row["system"]) for row in rows] == [("new", 0), ("new", 30)]
+
+
+def test_hidden_processes_are_a_source_that_is_off(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    with pytest.raises(Unreadable, match="shows no process"):
+        Processes(Root(str(tmp_path))).read(recording(), 1)
+
+
+def test_a_real_burner_is_found_with_its_thread_and_core() -> None:
+    core = max(os.sched_getaffinity(0))
+    code = (
+        f"import os, threading\nos.sched_setaffinity(0, {{{core}}})\n"
+        "def burn():\n  while True: os.stat('/')\n"
+        "threading.Thread(target=burn).start()"
+    )
+    burner = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        reader, seen = Processes(Root()), recording()
+        reader.read(seen, 1)
+        for moment in (2, 3):
+            time.sleep(0.4)
+            reader.read(seen, moment)
+    finally:
+        burner.kill()
+        burner.wait()
+    rows = [row for row in seen["processes"].rows() if row["pid"] == burner.pid]
+    assert {row["tid"] == 0 for row in rows} == {True, False}
+    assert rows[-1]["core"] == core
+    assert rows[-1]["system"] + rows[-1]["user"] > 0

@@ -1,0 +1,89 @@
+"""Throttling by quota, on fixture trees of both versions and for real where a v1 cpu hierarchy is at hand."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.node.cgroups import Tree as CgroupTree
+from exhume.node.root import Root
+from exhume.node.throttling import Throttling, parse_cpu_max
+from exhume.recording.recording import Node, Recording, labels
+from tests.trees import Tree, cgroup_stat
+
+
+def read(root: Root, *, twice: float = 0.0) -> Recording:
+    recording = Recording(Node("", "", "", "", 2))
+    reader = Throttling(root, CgroupTree(root))
+    reader.read(recording, 1)
+    if twice:
+        time.sleep(twice)
+        reader.read(recording, 2)
+    return recording
+
+
+def last(recording: Recording, name: str, cgroup: str) -> int:
+    series = recording.counter(name, labels(cgroup=cgroup))
+    assert series is not None, f"{name} of {cgroup}"
+    return series.last
+
+
+def test_v2_groups_with_a_quota_are_followed_and_others_are_not(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).v2({"/": cgroup_stat(2, 0), "/limited": "", "/free": ""})
+    tree.write("sys/fs/cgroup/limited/cpu.max", "50000 100000\n")
+    tree.write("sys/fs/cgroup/limited/cpu.stat", "usage_usec 9\nnr_periods 100\nnr_throttled 40\nthrottled_usec 1500\n")
+    tree.write("sys/fs/cgroup/free/cpu.max", "max 100000\n")
+    tree.write("sys/fs/cgroup/free/cpu.stat", "nr_periods 7\n")
+    recording = read(Root(str(tmp_path)))
+    assert last(recording, "cpu_throttled_periods", "/limited") == 40
+    assert last(recording, "cpu_throttled_ns", "/limited") == 1_500_000
+    assert last(recording, "cpu_quota_us", "/limited") == 50_000
+    assert recording.counter("cpu_periods", labels(cgroup="/free")) is None
+
+
+def test_v1_names_its_files_and_units_differently(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).v1([], 1)
+    base = "sys/fs/cgroup/cpu,cpuacct/kubepods/pod1"
+    tree.write(f"{base}/cpu.cfs_quota_us", "20000\n")
+    tree.write(f"{base}/cpu.cfs_period_us", "100000\n")
+    tree.write(f"{base}/cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 77\n")
+    tree.write("sys/fs/cgroup/cpu,cpuacct/kubepods/cpu.cfs_quota_us", "-1\n")
+    recording = read(Root(str(tmp_path)))
+    assert last(recording, "cpu_throttled_ns", "/kubepods/pod1") == 77
+    assert recording.counter("cpu_periods", labels(cgroup="/kubepods")) is None
+
+
+@given(st.binary(max_size=60))
+def test_a_quota_may_be_garbage(raw: bytes) -> None:
+    quota = parse_cpu_max(raw)
+    assert quota is None or (quota.quota_us >= 0 and quota.period_us > 0)
+
+
+def test_a_real_group_that_uses_up_its_quota_is_seen() -> None:
+    cpu = Path("/sys/fs/cgroup/cpu")
+    if os.geteuid() != 0 or not (cpu / "cpu.cfs_quota_us").exists():
+        pytest.skip("needs root and the cpu controller on cgroup v1")
+    group = cpu / "exhume-test-quota"
+    group.mkdir(exist_ok=True)
+    (group / "cpu.cfs_quota_us").write_text("10000")
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        (group / "cgroup.procs").write_text(str(burner.pid))
+        recording = read(Root(), twice=1.2)
+    finally:
+        burner.kill()
+        burner.wait()
+        for _ in range(100):
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(0.02)
+    series = recording.counter("cpu_throttled_periods", labels(cgroup="/exhume-test-quota"))
+    assert series is not None
+    assert series.delta >= 5

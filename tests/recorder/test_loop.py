@@ -1,0 +1,124 @@
+"""The loop: rhythm, sources on and off, and readers that fail, hang or have bugs."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exhume.errors import Unreadable
+from exhume.node.cgroups import Tree as CgroupTree
+from exhume.node.root import Reader, Root
+from exhume.recorder import loop, sources
+from exhume.recorder.loop import record
+from exhume.recording.recording import Recording
+from tests.trees import Moving, Tree, incident
+
+
+class Made:
+    """A reader that does what it is told."""
+
+    def __init__(self, name: str, does: object = None, every_ns: int = 0) -> None:
+        self.name, self.every_ns, self._does = name, every_ns, does
+        self.reads = 0
+
+    def read(self, recording: Recording, time: int) -> str:
+        self.reads += 1
+        if isinstance(self._does, BaseException):
+            raise self._does
+        if isinstance(self._does, threading.Event):
+            recording.count(time, "half", 1)
+            self._does.wait()
+        recording.count(time, self.name, self.reads)
+        return "noted"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *readers: Made, seconds: float = 0.3, strict: bool = False) -> Recording:
+    def steady(root: Root, tree: CgroupTree) -> list[Reader]:
+        return [*readers]
+
+    monkeypatch.setattr(sources, "steady", steady)
+    return record(Root(), int(seconds * 1e9), strict=strict)
+
+
+def test_the_cores_are_read_ten_times_a_second_or_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = run(monkeypatch, seconds=1.0)
+    times = np.unique(recording["cpu"].ints("time"))
+    assert len(times) > 10
+    assert recording.on("cpu")
+
+
+def test_a_reader_is_asked_at_the_beginning_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Made("once")
+    recording = run(monkeypatch, reader)
+    assert reader.reads == 2
+    assert recording.sources()["once"]["reason"] == "noted"
+
+
+def test_a_reader_with_a_rhythm_is_asked_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Made("often", every_ns=100_000_000)
+    run(monkeypatch, reader, seconds=0.65)
+    assert 4 <= reader.reads <= 9
+
+
+def test_a_source_that_cannot_be_seen_is_off_with_its_reason_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = run(
+        monkeypatch,
+        Made("hidden", Unreadable("/x is not there")),
+        Made("fine"),
+        Made("broken", OSError(5, "Input/output error")),
+    )
+    assert recording.why_off("hidden") == "/x is not there"
+    assert recording.on("fine")
+    assert recording.why_off("broken") == "Input/output error"
+
+
+def test_a_bug_in_a_reader_is_called_a_bug_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = run(monkeypatch, Made("buggy", ZeroDivisionError("x")), Made("fine"))
+    assert "a bug in exhume" in recording.why_off("buggy")
+    assert recording.on("fine")
+    with pytest.raises(ZeroDivisionError):
+        run(monkeypatch, Made("buggy", ZeroDivisionError("x")), strict=True)
+
+
+def test_a_reader_that_hangs_costs_its_own_source_and_leaves_nothing_half_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "GRACE_NS", 200_000_000)
+    released = threading.Event()
+    try:
+        recording = run(monkeypatch, Made("before"), Made("hung", released), Made("after"))
+        assert recording.on("before")
+        assert "no answer" in recording.why_off("hung")
+        assert "did not answer" in recording.why_off("after")
+        assert recording.counter("half") is None
+        assert recording.on("cpu")
+    finally:
+        released.set()
+
+
+def test_a_whole_node_of_files_is_recorded_strictly(tmp_path: Path) -> None:
+    tree = incident(tmp_path)
+    with Moving(tree, cpus=96, saturated=39, process=4242):
+        recording = record(Root(str(tmp_path)), 400_000_000, strict=True)
+    assert recording.node.cpus == 96
+    assert recording.node.cgroups == "v1"
+    assert {"cpu", "memcg", "kernel-log", "processes", "interrupts"} <= {
+        name for name, row in recording.sources().items() if row["state"] == "on"
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\x00\x1b[2J\n" * 400, b"9" * 70_000, b"(" * 5_000, b"a:b:c - cgroup x memory\n" * 40]
+)
+def test_garbage_in_every_file_at_once_is_survived(tmp_path: Path, content: bytes) -> None:
+    tree = incident(tmp_path)
+    for file in list(tree.path.rglob("*")):
+        if file.is_file():
+            file.write_bytes(content)
+    recording = record(Root(str(tmp_path)), 250_000_000, strict=True)
+    assert len(recording.sources()) > 10
+
+
+def test_an_empty_root_is_a_recording_with_every_source_off(tmp_path: Path) -> None:
+    recording = record(Root(str(tmp_path)), 250_000_000, strict=True)
+    assert {row["state"] for name, row in recording.sources().items() if name != "clock"} == {"off"}
+    assert Tree(tmp_path)

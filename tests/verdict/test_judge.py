@@ -1,0 +1,152 @@
+"""The verdict: the chain of the incident, its look-alikes, and the courage to say that the cause is not visible."""
+
+import json
+
+import pytest
+
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording, labels
+from exhume.verdict.chain import RULES, confidence
+from exhume.verdict.judge import CAUSES, SYMPTOMS, judge
+from exhume.verdict.report import Report, as_json
+from tests.findings import made
+from tests.findings.made import SECOND
+
+
+def verdict(recording: Recording) -> Report:
+    return judge(recording, Thresholds())
+
+
+def zombies(recording: Recording, dying: int = 68_440, live: int = 240) -> None:
+    recording["memcg"].add(1, "/", live, dying, live + dying, "proc-cgroups", "node", 1)
+
+
+def kubelet(recording: Recording, core: int, comm: str = "kubelet") -> None:
+    for i, ticks in enumerate([0, 100, 290]):
+        recording["processes"].add(i * SECOND, 11, 0, 5, 1, comm, "R", core, 0, ticks, f"/system.slice/{comm}.service")
+
+
+def starved(recording: Recording, queue_core: int) -> None:
+    pci = {"device": "eth0", "pci": "0000:20:03.0", "driver": "ena"}
+    fields = labels(queue=5, napi_age_ms=6596, threshold_ms=5000, napi_scheduled=1, **pci)
+    recording["events"].add(SECOND, "nic-queue-paused", "eth0", "critical", "TX q 5 is paused", fields)
+    recording["events"].add(2 * SECOND, "nic-reset-done", "eth0", "warning", "Device reset completed", labels(**pci))
+    recording.count(1, "interrupts", 10**6, labels(irq=61, cpu=queue_core, device="eth0-Tx-Rx-5"))
+
+
+def incident(queue_core: int = 2) -> Recording:
+    recording = made.recording(cpus=8)
+    made.cores(recording, 3.0, {2: [(0.0, 3.0, "system")]})
+    zombies(recording)
+    kubelet(recording, 2)
+    starved(recording, queue_core)
+    return recording
+
+
+def test_the_incident_is_one_chain_from_the_zombies_to_the_reset() -> None:
+    report = verdict(incident())
+    assert report.health == "critical"
+    assert report.verdict.cause == "zombie-memcgs"
+    assert [link.finding.kind for link in report.verdict.chain] == [
+        "zombie-memcgs",
+        "core-saturated",
+        "napi-starved",
+        "nic-reset",
+    ]
+    assert all(link.because for link in report.verdict.chain[1:])
+    assert 0.5 < report.verdict.confidence < 0.8  # no stack was taken: sure of it we are not
+
+
+def test_a_queue_served_by_another_core_weakens_the_chain() -> None:
+    assert verdict(incident(queue_core=6)).verdict.confidence < verdict(incident()).verdict.confidence / 2
+
+
+def test_a_saturated_core_without_zombies_has_no_known_cause() -> None:
+    recording = made.recording(cpus=8)
+    made.cores(recording, 3.0, {2: [(0.0, 3.0, "system")]})
+    zombies(recording, dying=0)
+    report = verdict(recording)
+    assert report.health == "warning"
+    assert report.verdict.cause is None
+    assert "why is not visible" in report.verdict.summary
+
+
+def test_zombies_alone_are_a_warning_and_accuse_no_core() -> None:
+    recording = made.recording(cpus=8)
+    made.cores(recording, 3.0, {})
+    zombies(recording)
+    report = verdict(recording)
+    assert (report.health, report.verdict.cause) == ("warning", "zombie-memcgs")
+    assert len(report.verdict.chain) == 1
+
+
+def test_few_zombies_are_not_blamed_for_a_saturated_core() -> None:
+    recording = made.recording(cpus=8)
+    made.cores(recording, 3.0, {2: [(0.0, 3.0, "system")]})
+    zombies(recording, dying=900)
+    assert verdict(recording).verdict.cause is None
+
+
+def test_a_full_machine_is_called_full_even_with_zombies_in_it() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {0: [(0.0, 3.0, "user")], 1: [(0.0, 3.0, "user")]})
+    zombies(recording, dying=10)
+    report = verdict(recording)
+    assert report.verdict.cause == "cpu-full"
+
+
+def test_a_healthy_node_has_no_cause_and_says_what_was_ruled_out() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {})
+    zombies(recording, dying=0)
+    recording.count(0, "cpu_quota_groups", 3)
+    report = verdict(recording)
+    assert (report.health, report.verdict.cause) == ("healthy", None)
+    assert {"cpu-full", "steal", "zombie-memcgs", "cpu-throttled"} <= {item.kind for item in report.verdict.ruled_out}
+
+
+def test_who_has_seen_nothing_does_not_say_healthy() -> None:
+    assert verdict(made.recording(on=())).health == "unknown"
+
+
+def test_an_old_reset_with_no_trace_of_a_cause_is_history() -> None:
+    recording = made.recording(cpus=1)
+    end = 10**6 * SECOND
+    for i in range(3):
+        recording["cpu"].add(end + i * SECOND, 0, 0, 0, 0, 100 * i, 0, 0, 0, 0, 0, 0)
+    recording["events"].add(end - 5 * 86_400 * SECOND, "nic-reset-done", "eth0", "warning", "reset", labels(device="eth0"))
+    assert verdict(recording).health == "healthy"
+
+
+def test_the_json_is_what_the_design_says_and_links_findings_by_id() -> None:
+    document = json.loads(json.dumps(as_json(verdict(incident()))))
+    assert document["schema"] == "exhume.report/1"
+    assert set(document) == {"schema", "node", "window", "health", "verdict", "incidents", "findings", "sources"}
+    assert set(document["node"]) == {"hostname", "boot_id", "kernel", "cgroups", "cpus"}
+    ids = {finding["id"]: finding for finding in document["findings"]}
+    assert ids[document["verdict"]["chain"][0]["finding"]]["kind"] == "zombie-memcgs"
+    for finding in document["findings"]:
+        assert set(finding) == {"id", "kind", "subject", "severity", "start", "end", "summary", "evidence"}
+        assert finding["start"].endswith("Z")
+        for evidence in finding["evidence"]:
+            assert set(evidence) == {"what", "value", "unit", "source"}
+    assert {"cause", "subject", "confidence", "summary", "chain", "ruled_out", "culprits", "remedies"} <= set(
+        document["verdict"]
+    )
+
+
+def test_every_rule_links_kinds_that_exist_and_no_chain_is_certain() -> None:
+    for rule in RULES:
+        assert rule.cause in (*CAUSES, *SYMPTOMS)
+        assert rule.effect in (*CAUSES, *SYMPTOMS)
+    assert confidence(verdict(incident()).verdict.chain) < 1.0
+
+
+@pytest.mark.parametrize("comm", ["kubelet", "kswapd0", "python3"])
+def test_a_known_reader_of_cgroup_statistics_makes_the_link_stronger(comm: str) -> None:
+    recording = made.recording(cpus=8)
+    made.cores(recording, 3.0, {2: [(0.0, 3.0, "system")]})
+    zombies(recording)
+    kubelet(recording, 2, comm)
+    (_, link) = verdict(recording).verdict.chain
+    assert link.confidence == (0.4 if comm == "python3" else 0.7)
