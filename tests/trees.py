@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from exhume.kernel.clock import Clock
@@ -79,7 +80,7 @@ class Tree:
         self.proc_cgroups(total, row)
         return self
 
-    def stat(self, ticks: dict[int, tuple[int, ...]]) -> None:
+    def stat(self, ticks: Mapping[int, tuple[int, ...]]) -> None:
         lines = [f"cpu{core} {' '.join(map(str, values))}" for core, values in sorted(ticks.items())]
         total = [sum(column) for column in zip(*ticks.values(), strict=True)]
         self.write("proc/stat", "\n".join([f"cpu  {' '.join(map(str, total))}", *lines, "intr 1 0 0", "ctxt 5", ""]))
@@ -181,6 +182,18 @@ def incident(path: Path) -> Tree:
     tree.write(
         "proc/meminfo", "MemTotal: 1188000000 kB\nMemAvailable: 900000000 kB\nSUnreclaim: 1950000 kB\nPercpu: 9300000 kB\n"
     )
+    tree.write(
+        "proc/1/net/softnet_stat",
+        "".join(f"{900 + core:08x} 00000000 00000003 " + "00000000 " * 8 + "\n" for core in range(96)),
+    )
+    vectors = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+    table = [f"{vector:>12}:" + "".join(f"{core * 7:>11}" for core in range(96)) for vector in vectors]
+    tree.write("proc/softirqs", " " * 13 + heads + "\n" + "\n".join(table) + "\n")
+    for resource in ("cpu", "memory", "io"):
+        tree.write(f"proc/pressure/{resource}", "some avg10=0.10 avg60=0.08 avg300=0.05 total=812345\n")
+    for name in ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"):
+        tree.write(f"sys/class/net/eth0/statistics/{name}", "123456\n")
+    tree.write("sys/class/net/eth0/device/vendor", "0x1d0f\n")
     tree.write("proc/4242/stat", process_stat(4242, "kubelet", 40, 900, 39))
     tree.write("proc/4242/cgroup", "4:memory:/system.slice/kubelet.service\n1:name=systemd:/system.slice/kubelet.service\n")
     tree.stat(dict.fromkeys(range(96), (1, 0, 1, 1, 0, 0, 0, 0, 0, 0)))

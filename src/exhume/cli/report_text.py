@@ -1,5 +1,7 @@
 """A report as people read it: the verdict first, in plain words, then the chain, what was ruled out, what to do next."""
 
+import re
+
 from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
 from exhume.text import printable
@@ -7,6 +9,7 @@ from exhume.verdict.advice import next_steps
 from exhume.verdict.report import Report
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEFT = 11
 # Rivals that people ask about first; the others are told with -v.
 _RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal")
@@ -42,14 +45,16 @@ def _headline(report: Report, style: Style, columns: int) -> list[str]:
     lines += [style(line, "bold") for line in rest]
     if report.verdict.cause is not None:
         sure = f"confidence {report.verdict.confidence:.0%}"
-        lines[-1] += " " * max(2, columns - _visible(lines[-1]) - len(sure)) + style(sure, "dim")
+        room = columns - _visible(lines[-1]) - len(sure)
+        if room < 2:
+            lines.append("")
+            room = columns - len(sure)
+        lines[-1] += " " * room + style(sure, "dim")
     return lines
 
 
 def _visible(line: str) -> int:
-    import re
-
-    return len(re.sub(r"\x1b\[[0-9;]*m", "", line))
+    return len(_COLOUR.sub("", line))
 
 
 def _healthy_numbers(report: Report) -> str:

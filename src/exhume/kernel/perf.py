@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final, NamedTuple, Self
 
 from exhume.errors import Unreadable
@@ -147,8 +147,8 @@ class Ring:
         if head is None:
             head = self.head
         tail: int = struct.unpack_from("=Q", self._memory, _DATA_TAIL)[0]
-        length = head - tail
-        if not 0 < length <= self._size:
+        length = min(head - tail, self._size)
+        if length <= 0:
             return b""
         base, start = mmap.PAGESIZE, tail % self._size
         data = self._memory[base + start : base + min(start + length, self._size)]
@@ -182,7 +182,7 @@ _TASK = struct.Struct("=II")
 
 
 class Tracepoints:
-    """Tracepoints on all CPUs, read when it pleases us. The kernel never waits: what finds its ring full is lost and counted."""
+    """Tracepoints on all CPUs, read when we please. The kernel does not wait: what finds no place is lost and counted."""
 
     def __init__(self, filters: Mapping[int, str], cpus: Iterable[int], comm: bool = False, size: int = 0) -> None:
         """`filters` has the number of each tracepoint, and what the kernel shall leave out ("" for nothing; see
@@ -250,7 +250,7 @@ class Tracepoints:
                         found.append(named)
                 elif kind == Record.LOST and len(body) >= _PAIR.size:
                     self.lost += _PAIR.unpack_from(body)[1]
-        found.sort(key=attrgetter("time"))
+        found.sort(key=itemgetter(0))  # the time comes first in both
         return found
 
     def close(self) -> None:

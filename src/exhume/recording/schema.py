@@ -67,6 +67,22 @@ TABLES: dict[str, TableSchema] = {
             ("example", "text", "one that is empty"),
         ),
         _table(
+            "cgroup_events",
+            "cgroups made, removed and released, when they were. Removed but not released is a zombie; older ones do not show.",
+            ("time", "time", "when it happened"),
+            ("kind", "text", "mkdir; rmdir, the directory went; release, the last thing that pinned it went"),
+            ("hierarchy", "int", "of which hierarchy: column 2 of /proc/cgroups, 0 for cgroup v2"),
+            ("id", "int", "the cgroup's number in that hierarchy; used again only by kernels before 5.5"),
+            ("level", "int", "how deep below the root it is: a path of fewer parts was cut by the kernel, at 1,023 bytes"),
+            ("path", "text", "as seen from the root of the hierarchy"),
+            (
+                "pid",
+                "int",
+                "the process that did it: PID 1, runc, a kernel thread. Its hand, not whose cgroup it is; 0 if not known",
+            ),
+            ("comm", "text", "that process's name, where it could still be learnt"),
+        ),
+        _table(
             "counters",
             "Cumulative counters and gauges. A series without a new row has not changed.",
             ("time", "time", "when it was read"),

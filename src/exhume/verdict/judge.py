@@ -91,8 +91,8 @@ _TITLES = {
 }
 _HARM = {
     "core-saturated": "hold a core in the kernel",
-    "napi-starved": "keep the network from being polled",
-    "nic-reset": "starve the network until its driver resets",
+    "napi-starved": "keep {subject} from being polled",
+    "nic-reset": "starve {subject} until its driver resets",
 }
 
 
@@ -105,8 +105,9 @@ def _summary(cause: Finding, chain: tuple[Link, ...]) -> str:
         title = f"{cause.number('zombies'):,.0f} {title}"
     if last.kind == "zombie-memcgs":
         return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind"
+    harm = _HARM.get(last.kind, "harm this node").format(subject=last.subject)
     likely = "" if confidence(chain) >= 0.8 else "probably "
-    return f"{title[0].upper()}{title[1:]} {likely}{_HARM.get(last.kind, 'harm this node')}"
+    return f"{title[0].upper()}{title[1:]} {likely}{harm}"
 
 
 def _unexplained(chain: tuple[Link, ...]) -> str:

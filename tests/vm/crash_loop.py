@@ -1,0 +1,78 @@
+"""Played inside a machine: look at it, let a crash-looping unit leak memory cgroups, look again. Prints what was seen.
+
+The kernel's own count is read here in a few lines that share nothing with the code under test.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STARTS = 20
+_UNIT = "leak.service"
+_LEAK = Path("/var/tmp/leak")
+_CGROUP = Path("/sys/fs/cgroup")
+# Each start writes two pages of a file of its own, which stay in the page cache and pin the group it ran in.
+_UNIT_TEXT = f"""\
+[Unit]
+Description=Crashes as soon as it has written a file
+StartLimitIntervalSec=0
+[Service]
+MemoryAccounting=yes
+ExecStart=/bin/sh -c 'printf %%08192d 0 > {_LEAK}/$$$$; exit 1'
+Restart=always
+RestartSec=50ms
+"""
+
+
+def dying() -> int:
+    """How many memory cgroups have no directory any more, by the kernel's own books."""
+    if (_CGROUP / "cgroup.stat").exists():
+        stat = dict(line.split() for line in (_CGROUP / "cgroup.stat").read_text().splitlines())
+        return int(stat.get("nr_dying_subsys_memory", stat["nr_dying_descendants"]))
+    total = next(int(line.split()[2]) for line in Path("/proc/cgroups").read_text().splitlines() if line.startswith("memory"))
+    return total - sum(1 for _ in os.walk(_CGROUP / "memory"))
+
+
+def check() -> dict[str, Any]:
+    """One look by exhume. The numbers are as of its end: the kernel's count is taken just after it."""
+    command = [sys.executable, "-m", "exhume", "check", "--json", "--for", "1s"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    return {"exit": done.returncode, "report": json.loads(done.stdout), "dying": dying()}
+
+
+def check_at_rest() -> dict[str, Any]:
+    """A look during which the kernel's count stayed the same, so that both must agree to the last one."""
+    for _ in range(5):
+        before = dying()
+        seen = check()
+        if seen["dying"] == before:
+            return seen
+    raise RuntimeError("the number of dying cgroups does not come to rest")
+
+
+def starts() -> int:
+    return len(list(_LEAK.iterdir()))
+
+
+def _systemctl(verb: str) -> None:
+    subprocess.run(["systemctl", verb, _UNIT], stdin=subprocess.DEVNULL, check=True)
+
+
+def main() -> None:
+    _LEAK.mkdir()
+    Path("/run/systemd/system", _UNIT).write_text(_UNIT_TEXT)
+    before = check_at_rest()
+    _systemctl("start")
+    during = check()
+    while starts() < STARTS:
+        time.sleep(0.1)
+    _systemctl("stop")
+    print(json.dumps({"before": before, "during": during, "starts": starts(), "after": check_at_rest()}))
+
+
+if __name__ == "__main__":
+    main()
