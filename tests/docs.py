@@ -33,8 +33,8 @@ def recording() -> str:
     lines = [
         "# The recording",
         "",
-        f"Schema version {VERSION}. Times are nanoseconds of the kernel's perf/printk clock (what `dmesg` shows); `anchors` ties it to",
-        "wall time. Text that the kernel gave out in bytes that are not UTF-8 is kept with `\\xNN` in their place.",
+        f"Schema version {VERSION}. Times are nanoseconds of the kernel's perf/printk clock (what `dmesg` shows); `anchors`",
+        "ties it to wall time. Text that the kernel gave out in bytes that are not UTF-8 is kept with `\\xNN` in their place.",
     ]
     for table in TABLES.values():
         lines += ["", f"## {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]

@@ -67,12 +67,16 @@ def test_two_thousand_real_empty_directories_are_a_leak_and_no_zombies() -> None
 BURN = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
+def idle():
+    lines = [line.split() for line in open("/proc/stat") if line[:3] == "cpu" and line[3].isdigit()]
+    return sum(int(words[4]) + int(words[5]) for words in lines if words[0] != f"cpu{sys.argv[1]}") / (len(lines) - 1) / 100
 time.sleep(0.5)
-begin, before = time.monotonic(), os.times().system
+begin, before, idle_before = time.monotonic(), os.times().system, idle()
 fd, room = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 22)
 while time.monotonic() < begin + 1.0:
     os.readv(fd, [room])
-print((os.times().system - before) / (time.monotonic() - begin))
+took = time.monotonic() - begin
+print((os.times().system - before) / took, (idle() - idle_before) / took)
 """
 
 
@@ -81,20 +85,20 @@ def test_a_core_burnt_in_system_time_for_a_second_is_found_with_its_process() ->
     if len(cpus) < 2:
         pytest.skip("needs two cores: on one the machine would be full")
     core = max(cpus)
-    shares = []
+    best = 0.0
     for _ in range(5):
         burner = subprocess.Popen([sys.executable, "-c", BURN, str(core)], stdout=subprocess.PIPE, text=True)
         report = check(seconds="2s")
-        shares.append(float(burner.communicate()[0]))
+        share, others_idle = (float(word) for word in burner.communicate()[0].split())
         found = [one for one in report["findings"] if one["kind"] == "core-saturated" and one["subject"] == f"core {core}"]
-        full = [one for one in report["findings"] if one["kind"] == "cpu-full"]
         if found:
             assert 600 <= evidence(found[0], "longest") <= 1400
             assert f"[{burner.pid}]" in evidence(found[0], "process")
             return
         # Something else had a part of the core, or kept the others busy: then it was not the case that we mean.
-        assert shares[-1] < 0.97 or full, "the burner had the core to itself and was not seen"
-    pytest.skip(f"the machine was busy with something else: the burner got {max(shares):.0%} of its core")
+        assert share < 0.97 or others_idle < 0.5, "the burner had the core to itself and was not seen"
+        best = max(best, share)
+    pytest.skip(f"the machine was busy with something else: the burner got {best:.0%} of its core")
 
 
 def test_a_container_is_never_taken_for_the_node() -> None:

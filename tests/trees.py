@@ -182,10 +182,8 @@ def incident(path: Path) -> Tree:
     tree.write(
         "proc/meminfo", "MemTotal: 1188000000 kB\nMemAvailable: 900000000 kB\nSUnreclaim: 1950000 kB\nPercpu: 9300000 kB\n"
     )
-    tree.write(
-        "proc/1/net/softnet_stat",
-        "".join(f"{900 + core:08x} 00000000 00000003 " + "00000000 " * 8 + "\n" for core in range(96)),
-    )
+    packets = [f"{900 + core:08x} 00000000 00000003 " + "00000000 " * 8 for core in range(96)]
+    tree.write("proc/1/net/softnet_stat", "\n".join(packets) + "\n")
     vectors = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
     table = [f"{vector:>12}:" + "".join(f"{core * 7:>11}" for core in range(96)) for vector in vectors]
     tree.write("proc/softirqs", " " * 13 + heads + "\n" + "\n".join(table) + "\n")

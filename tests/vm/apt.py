@@ -8,16 +8,13 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.vm.cache import Unavailable
+from tests.vm.tools import INSTALL_SECONDS, UPDATE_SECONDS, Unavailable, run
 
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_UPDATE_SECONDS = 300
-_INSTALL_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ def archive() -> Archive:
     suites = {release.get("VERSION_CODENAME", ""), "stable", "oldstable", "testing", "unstable", "sid"}
     found = {"": "", "-security": ""}
     fields = "\t".join(f"$({name})" for name in ("REPO_URI", "RELEASE", "COMPONENT", "ORIGIN"))
-    for line in _run(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"]).splitlines():
+    for line in run(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"]).stdout.splitlines():
         address, suite, component, origin = line.split("\t")
         # apt prints the name of a field that it does not know yet: the origin is in the index, which may never have been got.
         if component != "main" or origin not in ("Debian", "$(ORIGIN)"):
@@ -79,65 +76,32 @@ class PrivateApt:
             "APT::Architecture": "amd64",
             "APT::Sandbox::User": "root",
             "Acquire::Retries": "2",
+            "Acquire::http::Timeout": "20",
+            "Acquire::https::Timeout": "20",
         }
         self._options = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         self._trouble = ""
 
     def update(self) -> None:
         """Get the index. One source that is not to be had is only trouble when the package was to come from it."""
-        done = subprocess.run(
-            ["apt-get", "-q", *self._options, "update"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_UPDATE_SECONDS,
-        )
+        done = run(["apt-get", "-q", *self._options, "update"], UPDATE_SECONDS, check=False)
         complaints = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("E:", "Err:", "W:"))]
         self._trouble = "; ".join(complaints[-3:])
 
     def show(self, package: str) -> dict[str, str]:
         """The index's entry for the newest version of a package."""
         try:
-            text = _run(["apt-cache", *self._options, "show", "--no-all-versions", package])
+            text = run(["apt-cache", *self._options, "show", "--no-all-versions", package]).stdout
         except Unavailable as error:
             raise Unavailable(f"Debian's {self._suite} has no {package} here: {self._trouble or error}") from None
         return dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", text, re.MULTILINE))
 
     def download(self, packages: Sequence[str], into: Path) -> list[Path]:
-        _run(["apt-get", "-q", *self._options, "download", *packages], cwd=into, timeout=_INSTALL_SECONDS)
+        run(["apt-get", "-q", *self._options, "download", *packages], INSTALL_SECONDS, cwd=into)
         return sorted(into.glob("*.deb"))
 
 
 def network_options() -> list[str]:
     """The machine's settings for getting things, for an apt that does not read them itself."""
     wanted = re.compile(r"Acquire::(http|https|Retries|Check-Valid-Until)\b.*\"[^\"]+\";$", re.IGNORECASE)
-    return [line for line in _run(["apt-config", "dump"]).splitlines() if wanted.match(line)]
-
-
-def install(tools: dict[str, str]) -> None:
-    """See that programs are there, by name with the Debian package each is in; as root install those that are not."""
-    missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
-    if not missing:
-        return
-    words = " ".join(missing)
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Unavailable(f"needs the Debian packages {words} (as root: apt-get install {words})")
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", *missing]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        _run(command, env=environment, timeout=_INSTALL_SECONDS)
-    except Unavailable:
-        _run(["apt-get", "-qq", "update"], timeout=_UPDATE_SECONDS)
-        _run(command, env=environment, timeout=_INSTALL_SECONDS)
-
-
-def _run(command: list[str], timeout: float = 60, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, env=env, cwd=cwd
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise Unavailable(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
-    return done.stdout
+    return [line for line in run(["apt-config", "dump"]).stdout.splitlines() if wanted.match(line)]

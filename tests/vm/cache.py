@@ -12,11 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.vm.tools import Unavailable
+
 _SCRATCH = "scratch-"
-
-
-class Unavailable(Exception):
-    """Why a virtual machine cannot be run here, in words for the reason of a skipped test."""
 
 
 def directory() -> Path:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 STARTS = 20
-_UNIT = "leak.service"
+UNIT = "leak.service"
 _LEAK = Path("/var/tmp/leak")
 _CGROUP = Path("/sys/fs/cgroup")
 # Each start writes two pages of a file of its own, which stay in the page cache and pin the group it ran in.
-_UNIT_TEXT = f"""\
+_TEXT = f"""\
 [Unit]
 Description=Crashes as soon as it has written a file
 StartLimitIntervalSec=0
@@ -58,18 +58,23 @@ def starts() -> int:
     return len(list(_LEAK.iterdir()))
 
 
+def _wait(count: int) -> None:
+    while starts() < count:
+        time.sleep(0.1)
+
+
 def _systemctl(verb: str) -> None:
-    subprocess.run(["systemctl", verb, _UNIT], stdin=subprocess.DEVNULL, check=True)
+    subprocess.run(["systemctl", verb, UNIT], stdin=subprocess.DEVNULL, check=True)
 
 
 def main() -> None:
     _LEAK.mkdir()
-    Path("/run/systemd/system", _UNIT).write_text(_UNIT_TEXT)
+    Path("/run/systemd/system", UNIT).write_text(_TEXT)
     before = check_at_rest()
     _systemctl("start")
+    _wait(7)  # more than make a crash loop worth telling
     during = check()
-    while starts() < STARTS:
-        time.sleep(0.1)
+    _wait(STARTS)
     _systemctl("stop")
     print(json.dumps({"before": before, "during": during, "starts": starts(), "after": check_at_rest()}))
 

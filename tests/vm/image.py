@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import subprocess
 from pathlib import Path
 
-from tests.vm.apt import archive, install, network_options
-from tests.vm.cache import Unavailable, discard, scratch
+from tests.vm.apt import archive, network_options
+from tests.vm.cache import discard, scratch
+from tests.vm.tools import INSTALL_SECONDS, Unavailable, install, run
 
 SUITE = "bookworm"
 PACKAGES = (
@@ -36,7 +36,6 @@ _MASKED = (
 # Large, and of no use to a machine that nobody logs in to.
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/share/info/*")
 _SPARE_BYTES = 1 << 30
-_BUILD_SECONDS = 900
 
 
 def get(here: Path) -> Path:
@@ -63,11 +62,11 @@ def _build(here: Path, target: Path) -> None:
         command += ["--mode=root", "--variant=minbase", "--format=directory", f"--include={','.join(PACKAGES)}"]
         command += [f"--aptopt={line}" for line in network_options()]
         command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-        _run([*command, SUITE, str(tree), str(work / "sources.list")])
+        run([*command, SUITE, str(tree), str(work / "sources.list")], INSTALL_SECONDS)
         _settle(tree)
         size = sum(path.lstat().st_blocks * 512 for path in tree.rglob("*")) + _SPARE_BYTES
         # The journal would protect a disk that is thrown away after every run.
-        _run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", str(tree), str(image), f"{size // 1024}k"])
+        run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", tree, image, f"{size // 1024}k"], INSTALL_SECONDS)
         image.rename(target)
 
 
@@ -80,14 +79,3 @@ def _settle(tree: Path) -> None:
     for unit in _MASKED:
         (etc / "systemd/system" / unit).unlink(missing_ok=True)
         (etc / "systemd/system" / unit).symlink_to("/dev/null")
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BUILD_SECONDS, errors="replace"
-        )
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{command[0]} did not build the root file system in {_BUILD_SECONDS} s") from None
-    if done.returncode:
-        raise Unavailable(f"the root file system could not be built: {done.stderr.strip()[-600:]}")

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.vm.cache import Unavailable
+from tests.vm.tools import Unavailable
 
 # What is below /payload goes to /run, which systemd takes over as it finds it. So the disk image stays the same for all runs.
 _INIT = b"""#!/bin/busybox sh

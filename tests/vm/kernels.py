@@ -7,13 +7,13 @@ which they are to be loaded.
 import lzma
 import os
 import re
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.vm.apt import PrivateApt, install
-from tests.vm.cache import Unavailable, discard, scratch
+from tests.vm.apt import PrivateApt
+from tests.vm.cache import discard, scratch
+from tests.vm.tools import INSTALL_SECONDS, Unavailable, run
 
 SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "7.2": "sid"}
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
@@ -47,11 +47,11 @@ def get(here: Path, version: str) -> Kernel:
         except Unavailable:
             if cached is None:
                 raise
+            os.utime(cached)  # good for as long again, so that a machine without network does not ask every time
     return Kernel(cached.name, cached / "vmlinuz", tuple(sorted((cached / "modules").iterdir())))
 
 
 def _fetch(here: Path, shelf: Path, version: str) -> Path:
-    install({"apt-get": "apt", "dpkg-deb": "dpkg"})
     with scratch(here) as work:
         apt = PrivateApt(work / "apt", SUITES[version])
         apt.update()
@@ -69,7 +69,7 @@ def _fetch(here: Path, shelf: Path, version: str) -> Path:
         packages = _PARTS.findall(apt.show(image[0]).get("Depends", "")) or [image[0]]
         (work / "packages").mkdir()
         for package in apt.download(packages, work / "packages"):
-            subprocess.run(["dpkg-deb", "--extract", package, work / "tree"], check=True, stdin=subprocess.DEVNULL)
+            run(["dpkg-deb", "--extract", package, work / "tree"], INSTALL_SECONDS)
         (work / release).mkdir()
         _pick(work / "tree", work / release)
         (work / release).rename(target)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exhume.cli.check import CODES
-from tests.vm import vm
+from tests.vm import crash_loop, vm
 
 SCRIPT = "from tests.vm import crash_loop; crash_loop.main()"
 
@@ -37,8 +37,12 @@ class Story:
     method: str
     release: str
     before: Looked
-    starts: int
+    during: Looked
     after: Looked
+    starts: int
+
+    def looks(self) -> tuple[Looked, Looked, Looked]:
+        return self.before, self.during, self.after
 
 
 def machine(kernel: str, hierarchy: vm.Hierarchy, method: str, always: bool = False) -> Any:
@@ -67,24 +71,25 @@ def story(request: pytest.FixtureRequest) -> Story:
     done = vm.run(kernel, hierarchy, SCRIPT)
     assert done.exit == 0, f"{done.stderr}\n{done.console}"
     seen = json.loads(done.stdout)
-    return Story(kernel, hierarchy, method, done.release, Looked(**seen["before"]), seen["starts"], Looked(**seen["after"]))
+    before, during, after = (Looked(**seen[when]) for when in ("before", "during", "after"))
+    return Story(kernel, hierarchy, method, done.release, before, during, after, seen["starts"])
 
 
 def test_the_report_is_about_the_kernel_and_the_hierarchy_that_run(story: Story) -> None:
     assert story.release.startswith(f"{story.kernel}.")
-    for looked in (story.before, story.after):
+    for looked in story.looks():
         assert looked.report["node"]["kernel"] == story.release
         assert looked.report["node"]["cgroups"] == story.hierarchy
 
 
 def test_the_exit_code_is_that_of_the_health_it_reports(story: Story) -> None:
-    for looked in (story.before, story.after):
+    for looked in story.looks():
         assert looked.exit == CODES[looked.report["health"]]
 
 
 @pytest.mark.parametrize("name", ["memcg", "kernel-log", "units", "cpu", "vmstat", "pressure"])
 def test_root_on_a_whole_machine_sees_each_source(story: Story, name: str) -> None:
-    for looked in (story.before, story.after):
+    for looked in story.looks():
         assert looked.source(name)["state"] == "on", looked.source(name)["reason"]
 
 
@@ -94,6 +99,11 @@ def test_zombies_are_counted_by_the_best_that_the_kernel_offers(story: Story) ->
 
 def test_as_many_zombies_are_seen_as_the_kernel_has(story: Story) -> None:
     assert story.after.zombies()[0] == story.after.dying
+
+
+def test_the_unit_that_restarts_is_named_while_it_does(story: Story) -> None:
+    loops = [finding for finding in story.during.report["findings"] if finding["kind"] == "crash-loop"]
+    assert [loop["subject"] for loop in loops] == [crash_loop.UNIT]
 
 
 def test_a_crash_loop_that_writes_a_file_leaves_a_zombie_for_each_start(story: Story) -> None:

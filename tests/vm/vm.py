@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tests.vm import cache, guest, image, initramfs, kernels
-from tests.vm.apt import install
-from tests.vm.cache import Unavailable
+from tests.vm.tools import Unavailable, install
 
 Hierarchy: TypeAlias = Literal["v1", "hybrid", "v2"]
 

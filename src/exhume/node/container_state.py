@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from exhume.node.container_units import Asked, Units
@@ -65,20 +66,19 @@ def describe(root: Root, owner: Owner) -> ContainerState:
 
 
 class Containers:
-    """Describes containers, and remembers what is costly to find out: what the units of the node start."""
+    """Describes containers, and remembers what is costly to find out: lists of all of them, and what units start."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._units = Units(root)
         self._docker = docker_root(root)
-        self._heirs: ContainerState | None = None
 
     def describe(self, owner: Owner) -> ContainerState:
         state = self._on_disk(owner)
         if state is None:
             # Of a container that docker has removed nothing is left; of any other its path may still tell.
             gone = owner.runtime == "docker" and bool(owner.container) and not owner.pod and not owner.unit
-            return self._heir() if gone else self._with_unit(ContainerState(), owner)
+            return self._heir if gone else self._with_unit(ContainerState(), owner)
         return self._with_unit(state, owner)
 
     def _with_unit(self, state: ContainerState, owner: Owner) -> ContainerState:
@@ -151,58 +151,80 @@ class Containers:
         return None
 
     def _of_index(self, container: str) -> ContainerState | None:
+        entry = self._storage_index.get(container)
+        if entry is None:
+            return None
+        listed = entry.get("names")
+        said = _object(_parsed(_text(entry.get("metadata"), _LARGEST).encode()))
+        return ContainerState(
+            name=_text(said.get("name")) or (_text(listed[0]) if isinstance(listed, list) and listed else ""),
+            image=_text(said.get("image-name")),
+            how="the list of containers/storage, which podman and CRI-O share",
+        )
+
+    @cached_property
+    def _storage_index(self) -> dict[str, dict[str, object]]:
         """containers/storage keeps a list of all containers, with podman's and CRI-O's word on each in `metadata`."""
+        found = {}
         for place in _STORAGE:
             for index in _INDEXES:
                 listed = _json(self._root, f"{place}/{index}")
-                for entry in listed if isinstance(listed, list) else ():
-                    if isinstance(entry, dict) and entry.get("id") == container:
-                        names = entry.get("names")
-                        said = _object(_parsed(_text(entry.get("metadata"), _LARGEST).encode()))
-                        first = _text(names[0]) if isinstance(names, list) and names else ""
-                        return ContainerState(
-                            name=_text(said.get("name")) or first,
-                            image=_text(said.get("image-name")),
-                            how="the list of containers/storage, which podman and CRI-O share",
-                        )
-        return None
+                for entry in map(_object, listed if isinstance(listed, list) else ()):
+                    found[_text(entry.get("id"))] = entry
+        return found
 
     def _of_log_links(self, container: str) -> ContainerState | None:
+        return self._log_links.get(container)
+
+    @cached_property
+    def _log_links(self) -> dict[str, ContainerState]:
         """The kubelet links pod_namespace_container-id.log (kuberuntime/legacy.go). A link stays until its container is
         collected, which for the last dead one of a pod is when the next dies."""
-        ending = f"-{container}.log"
+        found = {}
         for name in names(self._root, "var/log/containers", _MOST_NAMES):
-            parts = name.removesuffix(ending).split("_") if name.endswith(ending) else ()
-            if len(parts) == 3 and all(parts):
-                return ContainerState(
-                    name=parts[2], pod=parts[0], namespace=parts[1], how="the kubelet's link in /var/log/containers"
+            parts = name.removesuffix(".log").split("_")
+            container, dash, number = parts[-1].rpartition("-")
+            if len(parts) == 3 and dash and container:
+                found[number] = ContainerState(
+                    name=container, pod=parts[0], namespace=parts[1], how="the kubelet's link in /var/log/containers"
                 )
-        return None
+        return found
 
     def _of_pod_logs(self, uid: str) -> ContainerState | None:
+        return self._pod_logs.get(uid)
+
+    @cached_property
+    def _pod_logs(self) -> dict[str, ContainerState]:
         """The kubelet keeps the logs of a pod in namespace_pod_uid, until the pod is deleted (BuildPodLogsDirectory)."""
+        found = {}
         for name in names(self._root, "var/log/pods", _MOST_NAMES):
             parts = name.split("_")
-            if len(parts) == 3 and parts[2] == uid and parts[0] and parts[1]:
-                return ContainerState(pod=parts[1], namespace=parts[0], how="the kubelet's directory in /var/log/pods")
-        return None
+            if len(parts) == 3 and all(parts):
+                found[parts[2]] = ContainerState(
+                    pod=parts[1], namespace=parts[0], how="the kubelet's directory in /var/log/pods"
+                )
+        return found
 
+    @cached_property
     def _heir(self) -> ContainerState:
         """A container that a unit makes anew after each crash has an heir: if a single unit asks for any of docker's
-        containers today, that is a hint to whose the gone ones were, and no more."""
-        if self._heirs is None:
-            found: dict[str, ContainerState] = {}
-            for container in islice(names(self._root, f"{self._docker}/containers", _MOST_CONTAINERS), _MOST_CONTAINERS):
-                if _ID.fullmatch(container) and (state := self._of_docker(container)) is not None:
-                    described = self._with_unit(state, Owner(container=container, runtime="docker"))
-                    if described.started_by_unit:
-                        found[described.started_by_unit] = described
-            self._heirs = ContainerState(how="docker has nothing on it any more")
-            if len(found) == 1:
-                heir = next(iter(found.values()))
-                why = f"it is gone; the one container of docker's that a unit asks for today is {heir.name}: {heir.how}"
-                self._heirs = replace(heir, labels=(), confidence=0.4 * heir.confidence, how=why, restarts=-1)
-        return self._heirs
+        containers today, that is a hint to whose the gone ones were, and the weaker the more others there are."""
+        heirs: dict[str, ContainerState] = {}
+        others = 0
+        for container in names(self._root, f"{self._docker}/containers", _MOST_CONTAINERS):
+            state = self._of_docker(container) if _ID.fullmatch(container) else None
+            if state is None or state.pod:
+                continue
+            described = self._with_unit(state, Owner(container=container, runtime="docker"))
+            if described.started_by_unit:
+                heirs[described.started_by_unit] = described
+            else:
+                others += 1
+        if len(heirs) != 1:
+            return ContainerState(how="docker has nothing on it any more")
+        heir = next(iter(heirs.values()))
+        why = f"it is gone; of docker's containers today {heir.name} is the one that a unit asks for: {heir.how}"
+        return replace(heir, labels=(), restarts=-1, confidence=0.4 * heir.confidence / (1 + others), how=why)
 
 
 def docker_root(root: Root) -> str:
