@@ -13,6 +13,7 @@ from exhume.errors import EXIT_BUG, EXIT_USAGE, ExhumeError
 # `exhume --help` costs little more than Python itself.
 COMMANDS = {
     "check": "a node's health in seconds: what starves it, with the evidence",
+    "zombies": "name every zombie memory cgroup: where it lived, whose it was, what pins it",
     "completion": "print a completion script for bash, zsh or fish",
 }
 

@@ -10,6 +10,7 @@ from exhume.findings import (
     crash_loop,
     defunct_processes,
     irq_imbalance,
+    memcg_leak,
     napi_starved,
     nic_reset,
     oom,
@@ -27,6 +28,7 @@ from exhume.recording.recording import Recording
 
 DETECTORS: tuple[Callable[[Recording, Thresholds], Examined], ...] = (
     crash_loop.detect,
+    memcg_leak.detect,
     zombie_memcgs.detect,
     cgroup_dirs_leak.detect,
     core_saturated.detect,

@@ -18,6 +18,10 @@ class Thresholds:
     zombies_per_live: float = _threshold(
         5.0, "zombies are a warning from this multiple of the live memory cgroups on (and the floor)"
     )
+    leak_share: float = _threshold(0.5, "share of all zombies that must have lived in one place for it to be named as the leak")
+    zombies_baseline: int = _threshold(
+        50, "zombies that one place may have without being suspected; a leak's probability is judged against it"
+    )
     empty_dirs_floor: int = _threshold(1000, "child directories of one cgroup from which empty ones count as leaked")
     empty_dirs_ratio: float = _threshold(0.8, "share of those that must hold no process")
     core_saturated_ratio: float = _threshold(

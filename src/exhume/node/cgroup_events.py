@@ -4,13 +4,12 @@ A group that was removed and not released is a zombie. Those that were there bef
 made or removed a group is only the hand (PID 1 for units, runc or dockerd for containers); whose it is, its path tells.
 """
 
-import re
 import struct
 import sys
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from exhume.errors import Unreadable
 from exhume.kernel.perf import Comm, Hit, Tracepoints
 from exhume.node.facts import online_cpus
 from exhume.node.root import Root
+from exhume.node.zombie_groups import Shapes
 from exhume.recording.recording import Recording, Table
 from exhume.text import decode
 
@@ -243,25 +243,22 @@ class Life:
 def lives(events: Table) -> list[Life]:
     """The lives that a table `cgroup_events` tells of, in the order in which they were first seen."""
     done: list[Life] = []
-    current: dict[tuple[int, int], Life] = {}
+    paths: dict[tuple[int, int], str] = {}
+    times: dict[tuple[int, int], dict[str, int]] = {}
     numbers = (events.ints(name).tolist() for name in ("time", "hierarchy", "id"))
     rows = zip(*numbers, events.texts("kind"), events.texts("path"), strict=True)
     for time, hierarchy, number, kind, path in sorted(rows, key=itemgetter(0)):
         key = hierarchy, number
-        life = current.pop(key, None)
-        if kind == "mkdir" and life is not None:  # before 5.5 a number is used again, once it was released
-            done.append(life)
-            life = None
-        # The last path counts: a group of v1 can be renamed.
-        life = Life(hierarchy, number, path) if life is None else replace(life, path=path)
-        if kind == "mkdir":
-            life = replace(life, made=time)
-        elif kind == "rmdir":
-            life = replace(life, removed=time)
-        elif kind == "release":
-            life = replace(life, released=time)
-        current[key] = life
-    return sorted([*done, *current.values()], key=lambda life: min((t for t in life.times if t >= 0), default=0))
+        if kind == "mkdir" and key in times:  # before 5.5 a number is used again, once it was released
+            done.append(_life(key, paths[key], times.pop(key)))
+        paths[key] = path  # the last one counts: a group of v1 can be renamed
+        times.setdefault(key, {})[kind] = time
+    done += (_life(key, paths[key], known) for key, known in times.items())
+    return sorted(done, key=lambda life: min(time for time in life.times if time >= 0))
+
+
+def _life(key: tuple[int, int], path: str, known: Mapping[str, int]) -> Life:
+    return Life(*key, path, *(known.get(kind, -1) for kind in KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,23 +280,14 @@ class Churn:
     """The median from one mkdir to the next: of a crash loop, its period. -1 with fewer than three."""
 
 
-_ID = re.compile(
-    r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|(?<![0-9a-z])[0-9a-f]{12,}(?![0-9a-z])|\d+"
-)
-
-
-def collapse(path: str) -> str:
-    """A path with `*` for what changes from one group to the next: UUIDs, container ids, numbers."""
-    return _ID.sub("*", path)
-
-
 def parent(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
 
 
-def churn(seen: list[Life], start: int, end: int, place: Callable[[str], str] = collapse) -> list[Churn]:
-    """What came and went between two moments, by place: names that differ in a number are one (`collapse`), or all that had
-    one parent are (`parent`). The worst first."""
+def churn(seen: list[Life], start: int, end: int, place: Callable[[str], str] | None = None) -> list[Churn]:
+    """What came and went between two moments, the worst first. A place is all that differs in nothing but what a machine
+    made up (as zombies are grouped), or what `place` says: `parent`, to have siblings of any name together."""
+    place = place or Shapes().__getitem__
     places: dict[str, list[Life]] = {}
     for life in seen:
         if life.made >= 0 or life.removed >= 0:

@@ -8,7 +8,6 @@ group that was freed meanwhile finds it again, as css_next_child does: by the pa
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -29,10 +28,11 @@ _BATCH_BYTES = 4 << 20
 # A walk that takes more steps than this beyond four for each group is being led on, and ends as incomplete.
 _SPARE_STEPS = 1 << 19
 
+_MOST_NODES = 1024  # CONFIG_NODES_SHIFT is at most 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MemcgWalk:
     """One row a group, in depth-first order, the root first. Bytes are the group's own: what its children have is theirs."""
 
@@ -60,7 +60,7 @@ class MemcgWalk:
     kernel_pins: bool
     """Whether kernel objects can hold a dying group. From 5.11 its parent inherits them, and only the charge is left behind."""
     counted: int
-    """Groups that the kernel counts itself in this hierarchy, live and dying, or -1. On v2 also those without the controller."""
+    """Groups of this hierarchy, live and dying, as the kernel counts them, or -1. On v2 also those without the controller."""
     moved: bool
     """Groups came, went or died during the walk: what was found is true of each group, but not of one moment."""
     complete: bool
@@ -73,20 +73,23 @@ class MemcgWalk:
     def __len__(self) -> int:
         return len(self.serial)
 
-    @cached_property
+    @property
     def zombies(self) -> NDArray[np.int64]:
         """Rows of the dying groups."""
         return np.flatnonzero(self.dying)
 
-    @cached_property
+    @property
     def empty(self) -> NDArray[np.bool_]:
-        """No memory holds the group: if it is dying, an open socket, a cgroup file or a BPF link does."""
+        """No memory holds the group: if it is dying, one below it does, or an open socket, a cgroup file or a BPF link."""
         pages = self.file_bytes + self.anon_bytes + self.unevictable_bytes + self.swap_bytes
         if not self.kinds:
             pages = self.usage_bytes + self.swap_bytes
         elif self.hierarchy == 1:  # here kernel memory has a counter of its own, so that pages between two lists show
             pages = pages + np.maximum(self.usage_bytes - self.kernel_bytes, 0)
-        return (pages == 0) & ((self.kernel_bytes == 0) | (not self.kernel_pins))
+        if self.kernel_pins:
+            pages = pages + self.kernel_bytes
+        nothing: NDArray[np.bool_] = pages == 0
+        return nothing
 
     def paths(self, rows: Iterable[int] | None = None) -> list[str]:
         """As seen from the root of the hierarchy, in order of the rows; all of them if none are given."""
@@ -94,25 +97,27 @@ class MemcgWalk:
 
     def places(self, rows: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Path up to the nearest live directory (the group's own if it lives), and from there on what is not there any more."""
-        names, parent, dying = self.names, self.parent.tolist(), self.dying.tolist()
-        known: dict[int, tuple[str, str]] = {-1: ("", "")}
+        parent, dying = self.parent.tolist(), self.dying.tolist()
+        known: dict[int, tuple[str, str, str]] = {}  # and what a name below begins with
 
         def place(row: int) -> tuple[str, str]:
-            home, rest = known[parent[row]]
-            if parent[row] < 0:
+            above = parent[row]
+            if above < 0:
                 return "/", ""
-            step = f"{'' if home == '/' and not rest else '/'}{decode(names[row])}"
-            return (home, rest + step) if dying[row] else (home + step, rest)
+            home, rest, slash = known[above]
+            name = slash + decode(self.names[row])
+            return (home, rest + name) if dying[row] else (home + name, rest)
 
         found = []
-        for row in range(len(names)) if rows is None else map(int, rows):
+        for row in range(len(self)) if rows is None else map(int, rows):
             missing = []
             above = parent[row]
-            while above not in known:
+            while above >= 0 and above not in known:
                 missing.append(above)
                 above = parent[above]
             for ancestor in reversed(missing):
-                known[ancestor] = place(ancestor)
+                home, rest = place(ancestor)
+                known[ancestor] = home, rest, "" if home + rest == "/" else "/"
             found.append(place(row))
         return found
 
@@ -156,7 +161,9 @@ class _Walker:
                 if way is None:
                     # One that was being passed over counts for nothing: the last one seen does.
                     ways = self._found.ways_back(int(state["after"]) or int(state["serial"]))
-                    way = next(ways)
+                    way = next(ways, None)
+                if way is None:
+                    break
                 self._go_on_from(*way)
                 continue
             if not state["after"]:
@@ -168,11 +175,7 @@ class _Walker:
     def result(self) -> MemcgWalk:
         fields, found = self._fields, self._found
         unified = fields.hierarchy is not None and int(self._before["hierarchy"]) == 0  # cgrp_dfl_root is the first to get one
-        columns = found.columns()
-        order = np.argsort(columns["serial"], kind="stable")
-        serial = columns["serial"][order]
-        parent = order[np.minimum(np.searchsorted(serial, columns["parent_serial"]), len(serial) - 1)]
-        parent[columns["parent"] == 0] = -1
+        columns, names, parent = found.consistent()
         within = parent >= 0
         if fields.use_hierarchy is not None:
             within &= columns["use_hierarchy"][parent] != 0
@@ -201,8 +204,8 @@ class _Walker:
         changed = any(self._before[name] != self._after[name] for name in ("total", "live", "dying"))
         # On v1 every group of the hierarchy has the controller. The kernel's count lags behind: it goes down when the memory is
         # freed, a grace period after the group has left the tree.
-        elsewhere = not unified and fields.total is not None and int(self._after["total"]) != len(serial)
-        unnamed = any(not name for name in found.names[1:])
+        elsewhere = not unified and fields.total is not None and int(self._after["total"]) != len(names)
+        doubted = len(names) < len(found.names) or any(not name for name in names[1:])
         return MemcgWalk(
             id=columns["id"],
             serial=columns["serial"],
@@ -214,12 +217,12 @@ class _Walker:
             unevictable_bytes=unevictable,
             kernel_bytes=kernel,
             swap_bytes=swap,
-            names=found.names,
+            names=names,
             hierarchy=2 if unified else 1,
             kinds=fields.lists is not None,
             kernel_pins=fields.kernel_pins,
             counted=int(self._after["total"]) if fields.total is not None else -1,
-            moved=changed or elsewhere or unnamed or bool(self._lost) or not self._complete,
+            moved=changed or elsewhere or doubted or bool(self._lost) or not self._complete,
             complete=self._complete,
             calls=self._calls,
             longest_call_ns=self._longest_ns,
@@ -265,6 +268,25 @@ class _Found:
             self._parts = [{name: np.concatenate([part[name] for part in self._parts]) for name in names}]
         return self._parts[0]
 
+    def consistent(self) -> tuple[dict[str, NDArray[Any]], list[bytes], NDArray[np.int64]]:
+        """Columns, names, and the row of each group's parent. What cannot be true is left out: a group that came up before, and
+        one whose parent did not. The walk has no way to find such a thing; this makes sure that nothing is built on it."""
+        columns, names = self.columns(), self.names
+        while True:
+            serial, first = np.unique(columns["serial"], return_index=True)
+            at = np.minimum(np.searchsorted(serial, columns["parent_serial"]), len(serial) - 1)
+            parent = np.where(columns["parent"] == 0, -1, first[at])
+            rows = np.arange(len(parent))
+            known = (serial[at] == columns["parent_serial"]) & (parent >= 0) & (parent < rows)
+            parent[:1], known[:1] = -1, True
+            twice = np.ones(len(parent), bool)
+            twice[first] = False
+            keep = known & ~twice
+            if keep.all():
+                return columns, names, parent
+            columns = {name: column[keep] for name, column in columns.items()}
+            names = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]
+
     def ways_back(self, gone: int) -> Iterator[Row]:
         """Where to go on in place of a group that is gone, and with it all it had below: best first, the root last.
 
@@ -273,23 +295,17 @@ class _Found:
         """
         columns = self.columns()
         css, serial, parent, parent_serial = (columns[name] for name in ("css", "serial", "parent", "parent_serial"))
-        while True:
-            row = int(np.flatnonzero(serial == gone)[-1])
-            if not parent[row]:
-                yield int(css[row]), gone, 0, 0, Want.SIBLINGS
-                return
+        while len(rows := np.flatnonzero(serial == gone)):
+            row = int(rows[0])
             before = np.flatnonzero(parent_serial[:row] == parent_serial[row])
-            before = before[parent[before] == parent[row]]
             back = 1
             while back <= len(before):
                 sibling = int(before[-back])
                 yield int(css[sibling]), int(serial[sibling]), int(parent[sibling]), gone, Want.SIBLINGS
                 back *= 2
-            above = int(np.flatnonzero(serial == parent_serial[row])[-1])
-            yield int(css[above]), int(serial[above]), int(parent[above]), gone, Want.CHILDREN
-            if not parent[above]:
-                return
-            gone = int(serial[above])
+            for above in np.flatnonzero(serial == parent_serial[row]).tolist():
+                yield int(css[above]), int(serial[above]), int(parent[above]), gone, Want.CHILDREN
+            gone = int(parent_serial[row])
 
     def _sort(self) -> None:
         if not self._raw and self._parts:
@@ -346,8 +362,10 @@ def _memory_nodes() -> tuple[int, ...]:
 
 def parse_nodes(text: str) -> tuple[int, ...]:
     """Numbers in the kernel's notation: `0-3,8`."""
-    numbers: list[int] = []
+    numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return tuple(numbers)
+        if not 0 <= int(first) <= int(last or first) < _MOST_NODES:
+            raise ValueError(f"not a list of memory nodes: {text!r}")
+        numbers |= {*range(int(first), int(last or first) + 1)}
+    return tuple(sorted(numbers))

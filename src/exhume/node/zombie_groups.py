@@ -104,10 +104,15 @@ def _common(shape: str, rests: set[str]) -> str:
     if len(rests) == 1:
         return next(iter(rests))
     parts = shape.split("/")
-    if len(parts) > 2:
-        for index, names in enumerate(zip(*(rest.split("/") for rest in rests), strict=True)):
-            if len(same := set(names)) == 1:
-                parts[index] = same.pop()
+    first = next(iter(rests)).split("/")
+    same = list(range(len(parts))) if len(parts) > 2 else []
+    for rest in rests:
+        if not same:
+            break
+        names = rest.split("/")
+        same = [index for index in same if names[index] == first[index]]
+    for index in same:
+        parts[index] = first[index]
     return "/".join(parts)
 
 

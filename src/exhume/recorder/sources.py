@@ -16,6 +16,7 @@ from exhume.node.softnet import Softnet
 from exhume.node.throttling import Throttling
 from exhume.node.units import Units
 from exhume.node.vmstat import Vmstat
+from exhume.node.zombies import Zombies
 
 
 def fast(root: Root) -> list[Reader]:
@@ -34,6 +35,7 @@ def steady(root: Root, tree: Tree) -> list[Reader]:
         Pressure(root, tree),
         Memcg(root, tree),
         CgroupDirs(root, tree),
+        Zombies(root, tree),
         Nic(root),
         KernelLog(root),
         Processes(root),

@@ -50,6 +50,19 @@ def _loop_leaks(loop: Finding, zombies: Finding) -> tuple[float, str] | None:
     return None
 
 
+def _loop_is_the_leak(loop: Finding, leak: Finding) -> tuple[float, str] | None:
+    if leak.value("unit") == loop.subject:
+        return 0.9, "the unit that owns the leaked cgroups is the one that restarts"
+    home, cgroup = leak.value("home"), loop.value("cgroup")
+    if isinstance(home, str) and isinstance(cgroup, str) and home != "/" and cgroup.startswith(home):
+        return 0.5, f"the zombies were below {home}, where this unit lives"
+    return None
+
+
+def _leak_makes_zombies(leak: Finding, zombies: Finding) -> tuple[float, str] | None:
+    return 0.97, f"{leak.number('share'):.0%} of all zombies were found there, by name"
+
+
 def _zombies_saturate(zombies: Finding, core: Finding) -> tuple[float, str] | None:
     if zombies.severity == "info":
         return None
@@ -95,6 +108,8 @@ def _core_resets(core: Finding, reset: Finding) -> tuple[float, str] | None:
 
 
 RULES = (
+    _Rule("crash-loop", "memcg-leak", _loop_is_the_leak),
+    _Rule("memcg-leak", "zombie-memcgs", _leak_makes_zombies),
     _Rule("crash-loop", "zombie-memcgs", _loop_leaks),
     _Rule("zombie-memcgs", "core-saturated", _zombies_saturate),
     _Rule("cgroup-dirs-leak", "core-saturated", _dirs_saturate),

@@ -84,9 +84,10 @@ def _verdict(health: Health, findings: list[Finding], examined: list[Examined]) 
 
 
 _TITLES = {
-    "zombie-memcgs": "zombie memory cgroups",
+    "memcg-leak": "zombie memory cgroups of {subject}",
+    "zombie-memcgs": "{count} zombie memory cgroups",
     "cgroup-dirs-leak": "leaked cgroup directories",
-    "crash-loop": "a unit that restarts again and again",
+    "crash-loop": "zombie memory cgroups of the crash-looping {subject}",
     "reclaim": "memory reclaim",
 }
 _HARM = {
@@ -97,14 +98,14 @@ _HARM = {
 
 
 def _summary(cause: Finding, chain: tuple[Link, ...]) -> str:
-    if len(chain) == 1:
-        return cause.summary[0].upper() + cause.summary[1:]
     last = chain[-1].finding
-    title = _TITLES.get(cause.kind, cause.kind)
-    if cause.kind == "zombie-memcgs":
-        title = f"{cause.number('zombies'):,.0f} {title}"
-    if last.kind == "zombie-memcgs":
-        return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind"
+    if last.kind not in SYMPTOMS:
+        # Nothing has come to harm yet: the chain is only about where it comes from.
+        said = cause.summary
+        if cause.kind == "crash-loop":
+            said = f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind"
+        return said[0].upper() + said[1:]
+    title = _TITLES.get(cause.kind, cause.kind).format(subject=cause.subject, count=f"{cause.number('zombies'):,.0f}")
     harm = _HARM.get(last.kind, "harm this node").format(subject=last.subject)
     likely = "" if confidence(chain) >= 0.8 else "probably "
     return f"{title[0].upper()}{title[1:]} {likely}{harm}"
@@ -122,7 +123,9 @@ def _unexplained(chain: tuple[Link, ...]) -> str:
 def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
     """Who did it, as far as a finding of the chain names a process or a unit."""
     for link in chain:
-        if link.finding.kind == "crash-loop":
+        if link.finding.kind == "memcg-leak":
+            return (Culprit(link.finding.subject, link.finding.number("share")),)
+        if link.finding.kind == "crash-loop" and len(chain) == 1:
             return (Culprit(link.finding.subject, 1.0),)
         process = link.finding.value("its cgroup") or link.finding.value("process")
         if isinstance(process, str):

@@ -1,0 +1,75 @@
+"""A zombie report as people read it."""
+
+from exhume.cli.terminal import Style, wrap
+from exhume.text import printable
+from exhume.verdict.zombies import Group, ZombieReport
+
+MOST_SHOWN = 15
+
+
+def render(report: ZombieReport, style: Style, columns: int) -> str:
+    if report.zombies == 0:
+        return f"No zombie memory cgroups, {report.live:,} live ({printable(report.note)})\n"
+    head = f"{report.zombies:,} zombie memory cgroups, {report.live:,} live"
+    lines = [style(head, "bold") + style(f"   {size(report.cost_bytes)} of kernel memory, estimated", "dim"), ""]
+    place = max(20, columns - 58)
+    lines.append(style(f"  {'zombies':>9}  {'leak':>5}  {'pinned by':<22}{'where they lived':<{place}}{'owner'}", "dim"))
+    for group in report.groups[:MOST_SHOWN]:
+        lines += _group(group, style, place, columns)
+    if len(report.groups) > MOST_SHOWN:
+        rest = report.groups[MOST_SHOWN:]
+        lines.append(
+            f"  {sum(group.zombies for group in rest):>9,}  {'':>5}  in {len(rest):,} more places: exhume zombies --json"
+        )
+    lines.append("")
+    lines += _rate(report)
+    lines += [style(line, "dim") for line in wrap(printable(report.note, 400), "  ", "  ", columns)]
+    return "\n".join(lines) + "\n"
+
+
+def _group(group: Group, style: Style, place: int, columns: int) -> list[str]:
+    probability = f"{group.leak_probability:.0%}"
+    colour = "red" if group.leak_probability >= 0.9 else "yellow" if group.leak_probability >= 0.5 else "dim"
+    path = printable(group.path, place - 2)
+    # A path that is too long for its column is cut in the middle; the JSON has it whole.
+    line = f"  {group.zombies:>9,}  " + style(f"{probability:>5}", colour) + f"  {pinned(group):<22}{path:<{place}}"
+    return [line + printable(owner(group), max(12, columns - place - 42))]
+
+
+def pinned(group: Group) -> str:
+    kinds = {"page cache": group.file, "tmpfs/shm": group.anon, "kernel": group.kernel}
+    name, most = max(kinds.items(), key=lambda item: item[1])
+    if most == 0:
+        return "nothing charged" if group.empty else "not known"
+    return f"{name} {size(most)}"
+
+
+def owner(group: Group) -> str:
+    whose = group.unit or group.pod or (f"container {group.container[:12]}" if group.container else "")
+    if not whose:
+        return "not known"
+    image = f" ({group.image})" if group.image else ""
+    sure = f" {group.confidence:.0%}" if 0 < group.confidence < 0.9 else ""
+    return f"{whose}{image}{sure}"
+
+
+def _rate(report: ZombieReport) -> list[str]:
+    if not report.followed_s:
+        return []
+    lines = [f"  {report.grew:+,} in {report.followed_s:.0f} s, {report.per_second * 86400:+,.0f} a day"]
+    lines += [f"  {mark:>9,}  in {span(seconds)}" for mark, seconds in report.until()]
+    return [*lines, ""]
+
+
+def size(count: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def span(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"

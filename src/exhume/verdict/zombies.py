@@ -1,0 +1,169 @@
+"""The zombies of a recording as a report: where they lived, whose they are, what pins them, what they cost."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from exhume.findings.leak_probability import leak
+from exhume.findings.thresholds import Thresholds
+from exhume.node.cgroup_events import churn, lives
+from exhume.node.zombie_groups import Shapes
+from exhume.recording.recording import Recording
+
+SCHEMA = "exhume.zombies/1"
+
+# What one zombie costs the kernel in structs, measured as the growth of SUnreclaim and Percpu with 20,000 of them on Linux
+# 6.18: mem_cgroup and its per-node parts, css, cgroup, kernfs and id nodes; and on each CPU its statistics.
+SLAB_BYTES = 18 << 10
+PERCPU_BYTES = 2 << 10
+# From about here on one pass of reclaim over zombies on tmpfs holds a core for the 5 s after which a network driver gives
+# up (4.6 s measured for 20,000 on Linux 6.18).
+PAIN = 20_000
+MILESTONES = (1_000, 10_000, PAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    path: str
+    example: str
+    home: str
+    zombies: int
+    file: int
+    anon: int
+    kernel: int
+    empty: int
+    unit: str
+    pod: str
+    container: str
+    image: str
+    confidence: float
+    how: str
+    leak_probability: float
+    because: str
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class ZombieReport:
+    method: str
+    live: int
+    zombies: int
+    cost_bytes: int
+    groups: tuple[Group, ...]
+    moved: bool
+    followed_s: float
+    """How long it was followed, 0 if it was only counted once."""
+    grew: int
+    """Zombies that came meanwhile, net."""
+    note: str
+
+    @property
+    def per_second(self) -> float:
+        return self.grew / self.followed_s if self.followed_s else 0.0
+
+    def until(self) -> list[tuple[int, float]]:
+        """(milestone, seconds until it is reached at this rate) of those ahead."""
+        if self.per_second <= 0:
+            return []
+        return [(mark, (mark - self.zombies) / self.per_second) for mark in MILESTONES if mark > self.zombies]
+
+
+def zombie_report(recording: Recording, thresholds: Thresholds) -> ZombieReport:
+    table = recording["memcg_walk"]
+    counts, live = recording.counter("memcg_walk_zombies"), recording.counter("memcg_walk_live")
+    moved = recording.counter("memcg_walk_moved")
+    zombies = counts.last if counts is not None else 0
+    latest = counts.times[-1] if counts is not None else 0
+    rows = [row for row in table.rows() if row["time"] == latest]
+    followed_s = float(counts.times[-1] - counts.times[0]) / 1e9 if counts is not None else 0.0
+    seen = _churn(recording)
+    shapes = Shapes()
+    groups = []
+    for row in rows:
+        removed, unreleased, per_second = seen.get(shapes[row["path"]] or row["path"], (0, 0, 0.0))
+        judged = leak(row["zombies"], row["siblings"], thresholds.zombies_baseline, removed, unreleased)
+        groups.append(
+            Group(
+                row["path"],
+                row["example"],
+                row["home"],
+                row["zombies"],
+                row["file"],
+                row["anon"],
+                row["kernel"],
+                row["empty"],
+                row["unit"],
+                row["pod"],
+                row["container"],
+                row["image"],
+                row["confidence"] / 100,
+                row["how"],
+                judged.probability,
+                judged.because,
+                per_second,
+            )
+        )
+    groups.sort(key=lambda group: -group.zombies)
+    return ZombieReport(
+        method=rows[0]["method"] if rows else _method(recording),
+        live=live.last if live is not None else 0,
+        zombies=zombies,
+        cost_bytes=zombies * (SLAB_BYTES + PERCPU_BYTES * max(1, recording.node.cpus)),
+        groups=tuple(groups),
+        moved=bool(moved.last) if moved is not None else False,
+        followed_s=followed_s,
+        grew=int(counts.last - counts.values[0]) if counts is not None else 0,
+        note=recording.why_off("zombies"),
+    )
+
+
+def _method(recording: Recording) -> str:
+    return "bpf-walk" if recording.counter("memcg_walk_longest_ns") is not None else "count"
+
+
+def _churn(recording: Recording) -> dict[str, tuple[int, int, float]]:
+    """Collapsed path to (removed, not released, zombies a second), from the events that were seen."""
+    events = recording["cgroup_events"]
+    if not len(events):
+        return {}
+    shapes = Shapes()
+    times = events.ints("time")
+    start, end = int(times.min()), max(int(times.max()), recording.window[1])
+    found = churn(lives(events), start, end, place=lambda path: shapes[path])
+    return {one.place: (one.removed, one.zombies, one.zombies_per_s) for one in found}
+
+
+def as_json(report: ZombieReport) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "method": report.method,
+        "live": report.live,
+        "zombies": report.zombies,
+        "cost_bytes": report.cost_bytes,
+        "groups": [
+            {
+                "path": group.path,
+                "example": group.example,
+                "home": group.home,
+                "zombies": group.zombies,
+                "pinned_bytes": {"file": group.file, "anon": group.anon, "kernel": group.kernel},
+                "empty": group.empty,
+                "owner": {
+                    "unit": group.unit or None,
+                    "pod": group.pod or None,
+                    "container": group.container or None,
+                    "image": group.image or None,
+                    "confidence": group.confidence,
+                    "how": group.how or None,
+                },
+                "leak_probability": round(group.leak_probability, 3),
+                "because": group.because,
+                "per_second": round(group.per_second, 3),
+            }
+            for group in report.groups
+        ],
+        "moved": report.moved,
+        "followed_s": round(report.followed_s, 3),
+        "per_second": round(report.per_second, 3),
+        "until": [{"zombies": mark, "seconds": round(seconds)} for mark, seconds in report.until()],
+        "note": report.note,
+    }
