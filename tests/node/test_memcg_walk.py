@@ -184,7 +184,7 @@ class TestWhatIsThere:
                 outer = rows[f"{inside(path)}/outer"]
                 assert found.dying[rows_of(rows)].all()
                 assert found.empty[outer]
-                assert found.usage_bytes[outer] == 0
+                assert found.usage_bytes[outer] <= found.kernel_bytes[outer], "only what the kernel had for itself is left"
                 assert found.places([rows[f"{inside(path)}/outer/inner/z3"]]) == [(inside(path), "/outer/inner/z3")]
 
     def test_hostile_names_are_carried_as_data(self) -> None:

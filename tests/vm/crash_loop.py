@@ -29,10 +29,12 @@ RestartSec=50ms
 
 
 def dying() -> int:
-    """How many memory cgroups have no directory any more, by the kernel's own books."""
+    """How many memory cgroups have no directory any more, by the kernel's own books; -1 if memory is in no hierarchy."""
     if (_CGROUP / "cgroup.stat").exists():
         stat = dict(line.split() for line in (_CGROUP / "cgroup.stat").read_text().splitlines())
         return int(stat.get("nr_dying_subsys_memory", stat["nr_dying_descendants"]))
+    if not (_CGROUP / "memory").exists():
+        return -1
     total = next(int(line.split()[2]) for line in Path("/proc/cgroups").read_text().splitlines() if line.startswith("memory"))
     return total - sum(1 for _ in os.walk(_CGROUP / "memory"))
 

@@ -110,3 +110,18 @@ def test_a_crash_loop_that_writes_a_file_leaves_a_zombie_for_each_start(story: S
     grown = story.after.dying - story.before.dying
     # A page of the loop's own that is freed early lets one group go; a unit of the machine's own that ends adds one.
     assert story.starts * 0.9 <= grown <= story.starts + 3
+
+
+@pytest.mark.long
+def test_a_node_whose_memory_controller_is_in_no_hierarchy_is_judged_without_it() -> None:
+    """6.12 as Debian builds it, started with v1: memory is not among the controllers that can be mounted."""
+    if why := vm.unavailable("6.12"):
+        pytest.skip(why)
+    done = vm.run("6.12", "v1", "import json; from tests.vm import crash_loop; print(json.dumps(crash_loop.check()))")
+    assert done.exit == 0, f"{done.stderr}\n{done.console}"
+    looked = Looked(**json.loads(done.stdout))
+    assert looked.report["node"]["cgroups"] == "v1"
+    assert looked.source("memcg")["state"] == "off"
+    assert "memory controller" in looked.source("memcg")["reason"]
+    assert looked.source("units")["state"] == "on"
+    assert looked.exit == CODES[looked.report["health"]]

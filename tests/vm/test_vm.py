@@ -159,6 +159,20 @@ def test_a_script_that_does_not_end_is_an_error_with_what_it_said(kernel: str) -
 
 
 @pytest.mark.long
+def test_a_kernel_that_does_not_boot_is_tried_again_and_then_an_error(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vm._HIERARCHIES, "v2", "rdinit=/absent init=/absent")
+    with pytest.raises(vm.MachineError, match=r"(?s)boot 3 of 3: stopped before the script could start.*Kernel panic"):
+        vm.run(kernel, "v2", "")
+
+
+@pytest.mark.long
+def test_a_kernel_that_hangs_in_its_boot_is_given_up(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "_BOOT_SECONDS", 0.5)
+    with pytest.raises(vm.MachineError, match="boot 3 of 3: hangs before the script could start"):
+        vm.run(kernel, "v2", "")
+
+
+@pytest.mark.long
 def test_the_emulator_dies_with_a_test_run_that_is_killed(kernel: str) -> None:
     start = f"from tests.vm import vm; vm.run({kernel!r}, 'v2', 'import time; time.sleep(600)')"
     with subprocess.Popen([sys.executable, "-c", start], cwd=REPOSITORY) as run:

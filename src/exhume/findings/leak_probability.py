@@ -12,9 +12,10 @@ class Leak:
 def leak(zombies: int, siblings: int, baseline: int, removed: int = 0, unreleased: int = 0) -> Leak:
     """Odds of what is there against what one would expect.
 
-    By count: z zombies where b are expected is z / (z + b); expected are the baseline, or as many as there are live groups
-    in the same place, if that is more (a busy place has some that are on their way). By events, if any were seen: the share of groups
-    removed while we looked that were not released, by Laplace's rule, so that one of one proves little and fifty of fifty much.
+    By count: z zombies where b are expected is z / (z + b). Expected are the baseline, or as many as there are live groups in
+    the same place, if that is more (a busy place has some that are on their way). By events, if any were seen: the share of
+    the groups removed while we looked that were not released, by Laplace's rule, so that one of one proves little and fifty of
+    fifty much.
     Either is evidence of its own.
     """
     expected = max(baseline, siblings, 1)

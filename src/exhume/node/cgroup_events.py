@@ -68,7 +68,7 @@ class CgroupEvents:
     def _open(self) -> None:
         from exhume.kernel.bpf.tracefs import Tracefs
 
-        if not _of_this_kernel(self._root):
+        if not self._root.same_kernel():
             raise Unreadable("cgroup events are of the running kernel, and this root is not")
         if self._memory_only:
             self._hierarchy = memory_hierarchy(self._root)
@@ -202,17 +202,6 @@ def parse_hierarchies(raw: bytes) -> dict[str, int]:
         if len(words) == 4 and words[1].isdigit() and len(words[1]) < 10:
             found[decode(words[0])] = int(words[1])
     return found
-
-
-def _of_this_kernel(root: Root) -> bool:
-    """Whether a root is of the machine we run on: our own, or the host's, mounted into our container."""
-    if root.own:
-        return True
-    try:
-        name = "proc/sys/kernel/random/boot_id"
-        return root.read(name, 64) == Root().read(name, 64)
-    except Unreadable:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

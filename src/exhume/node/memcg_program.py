@@ -24,6 +24,8 @@ import numpy as np
 from exhume.kernel.bpf import R0, R1, R2, R6, R7, R8, R9, Address, Block, Btf, Builder, Features, Helper, Member
 
 NAME_BYTES = 256  # NAME_MAX and the NUL: cgroup directories are made through the VFS, which takes no longer names
+# After this long a run takes no further step: memory that is far away or slow makes runs shorter, not sections longer.
+SECTION_NS = 300_000
 
 _CSS = "cgroup_subsys_state"
 _MEMCG = "mem_cgroup"
@@ -283,6 +285,12 @@ class WalkProgram:
     def _step(self, following: str) -> None:
         """To the next group in depth-first order, which is written down; or up to the parent, or past one seen before."""
         p, f = self._p, self._fields
+        p.jump_if(R8, "==", 0, "in time")
+        p.call(Helper.ktime_get_ns)
+        p.load(R1, _state("began_ns"))
+        p.sub(R0, R1)
+        p.jump_if(R0, ">", SECTION_NS, "pause")
+        p.label("in time")
         p.mov(R9, R8)
         p.mul(R9, self._record.itemsize)
         p.add(R9, R6)

@@ -67,7 +67,7 @@ class MemcgWalk:
     """False if the tree grew faster than it could be walked."""
     calls: int
     longest_call_ns: int
-    """The longest stay in the kernel, by the kernel's clock."""
+    """The longest section in the kernel, by its own clock, with what interrupts and other tasks took out of it."""
     method: Literal["bpf-walk"] = "bpf-walk"
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ def walk(features: Features | None = None) -> MemcgWalk:
     with Block(STATE.itemsize + steps * record.itemsize, features=features) as block:
         program = WalkProgram(fields, nodes, steps, block, features).assemble()
         with Routine(program, name="exhume_memcg", features=features) as routine:
-            walker = _Walker(fields, record, steps, block, routine)
+            walker = _Walker(fields, record, block, routine)
             walker.walk()
     return walker.result()
 
@@ -140,8 +140,8 @@ def walk(features: Features | None = None) -> MemcgWalk:
 class _Walker:
     """Runs the program until the tree is through, and finds the way back where a group that it stood on is gone."""
 
-    def __init__(self, fields: Fields, record: np.dtype[np.void], steps: int, block: Block, routine: Routine) -> None:
-        self._fields, self._record, self._steps, self._block, self._routine = fields, record, steps, block, routine
+    def __init__(self, fields: Fields, record: np.dtype[np.void], block: Block, routine: Routine) -> None:
+        self._fields, self._record, self._block, self._routine = fields, record, block, routine
         self._found = _Found(fields, record)
         self._calls = self._longest_ns = self._lost = 0
         self._complete = False
@@ -153,8 +153,10 @@ class _Walker:
         if self._fields.controllers is not None and not int(self._before["controllers"]) >> self._fields.memory_id & 1:
             raise Unreadable("the memory controller is switched off on this node (cgroup_disable=memory)")
         ways: Iterator[Row] | None = None
-        for _ in range((4 * int(self._before["total"]) + _SPARE_STEPS) // self._steps):
+        left = 4 * int(self._before["total"]) + _SPARE_STEPS
+        while left > 0:
             state = self._after = self._run()
+            left -= 1 + int(state["steps"])
             if state["status"] == Status.GONE:
                 self._lost += 1
                 way = None if ways is None else next(ways, None)

@@ -53,6 +53,16 @@ class Root:
     def exists(self, name: str) -> bool:
         return os.path.exists(self.at(name))
 
+    def same_kernel(self) -> bool:
+        """Whether this is of the machine we run on: our own root, or the host's, mounted into our container."""
+        if self.own:
+            return True
+        try:
+            name = "proc/sys/kernel/random/boot_id"
+            return self.read(name, 64) == Root().read(name, 64)
+        except Unreadable:
+            return False
+
     def proc_self(self) -> str:
         """The process whose mounts and namespaces are the node's: ourselves, or its init when the root is another's."""
         return "proc/self" if self.own else "proc/1"

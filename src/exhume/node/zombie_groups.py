@@ -36,7 +36,10 @@ _NUMBERS = re.compile(
     """,
     re.VERBOSE,
 )
-_SUFFIX = re.compile(r"(.*[-_.:@/]|)([A-Za-z]{5,})(\.(?:service|scope|slice)|)", re.DOTALL | re.ASCII)
+_SUFFIX = re.compile(
+    r"(.*[-_.:@/]|) (?!(?:service|scope|slice)\Z) ([A-Za-z]{5,}) (\.(?:service|scope|slice)|)",
+    re.DOTALL | re.ASCII | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)

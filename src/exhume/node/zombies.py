@@ -60,7 +60,7 @@ class Zombies:
         from exhume.node.memcg_walk import walk
         from exhume.node.zombie_groups import collapse
 
-        if not same_kernel(self._root):
+        if not self._root.same_kernel():
             raise Unreadable("because only the running kernel can be walked, and this root is another's")
         seen = walk()
         rows = seen.zombies
@@ -139,17 +139,6 @@ def _homes(seen: "MemcgWalk", places: list[tuple[str, str]]) -> list[tuple[str, 
                 above = int(seen.parent[above])
             found[home] = max(0, above)
     return list(found.items())
-
-
-def same_kernel(root: Root) -> bool:
-    """Whether a root is of the machine we run on: our own, or the host's, mounted into our container."""
-    if root.own:
-        return True
-    try:
-        name = "proc/sys/kernel/random/boot_id"
-        return root.read(name, 64) == Root().read(name, 64)
-    except Unreadable:
-        return False
 
 
 class _Owners:

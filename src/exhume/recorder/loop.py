@@ -96,6 +96,8 @@ class _Steady(threading.Thread):
                 if id(source) in due and due[id(source)] <= time.monotonic_ns():
                     self._read(source)
                     due[id(source)] = time.monotonic_ns() + source.reader.every_ns
+                    if not source.reader.every_ns:  # it found itself too dear to be asked again before the end
+                        del due[id(source)]
         for source in self._sources:
             self._read(source)
 
