@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check
+from bench import check, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -15,6 +15,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "check-cost": check.check_cost,
     "check-zombies": check.check_zombies,
     "check-directories": check.check_directories,
+    "zombies-named": zombies.zombies_named,
+    "zombies-groups": zombies.zombies_groups,
+    "walk-churn": zombies.walk_churn,
+    "purge": zombies.purge,
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 MEMORY = Path("/sys/fs/cgroup/memory")
 PARENT = MEMORY / "exhume-test"
 PAGE = 4096
+_PAGE = b"x" * PAGE
 
 
 def unavailable() -> str:
@@ -25,36 +26,41 @@ def unavailable() -> str:
 
 
 @contextmanager
-def zombies(count: int, below: str = "zombies", tmpfs: bool = False) -> Iterator[Path]:
-    """So many zombies below one parent, which is yielded. They are gone afterwards: the file that pins them is."""
+def zombies(count: int, below: str = "zombies", tmpfs: bool = False, keep: bool = False) -> Iterator[Path]:
+    """So many zombies below one parent, which is yielded. They are gone afterwards, because the file that pins them is; so is
+    the parent, unless it is to be kept."""
     parent = PARENT / below
     parent.mkdir(parents=True, exist_ok=True)
     home = own_cgroup()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if tmpfs else None, prefix="exhume-test-") as file:
         try:
-            _make(parent, count, file.fileno())
+            for i in range(count):
+                one(parent, f"z{i}", file.fileno(), i)
+            _move(home)
+            if not tmpfs:
+                os.fsync(file.fileno())  # dirty pages cannot be reclaimed at once
             yield parent
         finally:
             _move(home)
             os.ftruncate(file.fileno(), 0)
-            remove(parent)
+            if not keep:
+                remove(parent)
 
 
-def _make(parent: Path, count: int, fd: int) -> None:
-    page = b"x" * PAGE
-    inside, outside = str(parent), os.open(parent / "tasks", os.O_WRONLY)
-    try:
-        for i in range(count):
-            group = f"{inside}/z{i}"
-            os.mkdir(group)
-            entry = os.open(f"{group}/tasks", os.O_WRONLY)
-            os.write(entry, b"0")
-            os.pwrite(fd, page, i * PAGE)
-            os.write(outside, b"0")
-            os.close(entry)
-            os.rmdir(group)
-    finally:
-        os.close(outside)
+def one(parent: Path, name: str, fd: int, page: int) -> None:
+    """One zombie: a group that is entered, writes one page of a file that nobody wrote before, is left and removed."""
+    group = f"{parent}/{name}"
+    os.mkdir(group)
+    _enter(group)
+    os.pwrite(fd, _PAGE, page * PAGE)
+    _enter(str(parent))
+    os.rmdir(group)
+
+
+def _enter(group: str) -> None:
+    fd = os.open(f"{group}/tasks", os.O_WRONLY)
+    os.write(fd, b"0")
+    os.close(fd)
 
 
 @contextmanager
@@ -79,7 +85,7 @@ def own_cgroup() -> Path:
 
 
 def _move(group: Path) -> None:
-    (group / "tasks").write_text("0")
+    _enter(str(group))
 
 
 def remove(parent: Path) -> None:

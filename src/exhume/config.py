@@ -42,10 +42,15 @@ def section(document: dict[str, Any], name: str, into: type[T]) -> T:
     known: dict[str, Field[Any]] = {field.name: field for field in fields(into)}  # type: ignore[arg-type]
     for key, value in values.items():
         if key not in known:
-            raise UsageError(f"{name}.{key} is not known; see the list in the documentation of thresholds")
+            from difflib import get_close_matches
+
+            near = get_close_matches(key, known, 1)
+            raise UsageError(f"{name}.{key} is not known" + (f", did you mean {near[0]}?" if near else ""))
         whole = known[key].type in (int, "int")
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             raise UsageError(f"{name}.{key} must be {'a whole number' if whole else 'a number'}, not {value!r}")
         if not 0 <= value < 1e15:  # also refuses nan, which compares with nothing
             raise UsageError(f"{name}.{key} must not be {value!r}")
+        if key.endswith(("_ratio", "_share")) and value > 1:
+            raise UsageError(f"{name}.{key} is a share and must be between 0 and 1, not {value!r}")
     return into(**values)

@@ -15,7 +15,9 @@ def recording(cpus: int = 4, on: tuple[str, ...] = ("cpu", "memcg", "kernel-log"
     return made
 
 
-def cores(made: Recording, seconds: float, shares: dict[int, list[tuple[float, float, str]]], step: float = 0.05) -> None:
+def cores(
+    made: Recording, seconds: float, shares: dict[int, list[tuple[float, float, str]]], step: float = 0.05, at: int = 0
+) -> None:
     """CPU rows at a rhythm: per core a list of (from, to, state) in seconds, idle otherwise, in whole ticks."""
     states = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
     for i in range(round(seconds / step) + 1):
@@ -25,4 +27,4 @@ def cores(made: Recording, seconds: float, shares: dict[int, list[tuple[float, f
             for start, end, state in shares.get(core, []):
                 spent[state] += max(0.0, min(now, end) - start)
             spent["idle"] += now - sum(spent.values())
-            made["cpu"].add(round(now * SECOND), core, *(1000 + int(spent[state] * HZ) for state in states))
+            made["cpu"].add(at + round(now * SECOND), core, *(1000 + int(spent[state] * HZ) for state in states))

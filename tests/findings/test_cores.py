@@ -1,10 +1,13 @@
 """Stretches of kernel time: found where they are, through coarse ticks, and not where they are not."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.findings.cores import _maximal_runs, busy, cores, saturated
+from exhume.findings.cores import _maximal_runs, busy, cores, saturated, share, unaccounted
+from exhume.recording.recording import Recording
 from tests.findings import made
+from tests.findings.made import SECOND
 
 
 def stretches(shares: list[tuple[float, float, str]], ratio: float = 0.95, ms: int = 300) -> list[tuple[float, float]]:
@@ -56,6 +59,96 @@ def test_the_machine_is_as_busy_as_its_cores_are() -> None:
     assert round(busy(cores(recording)), 2) == round(1.5 / 4, 2)
 
 
+def rows(*readings: tuple[float, dict[int, tuple[int, int]]]) -> Recording:
+    """CPU rows from (seconds, core → (system, idle) ticks)."""
+    recording = made.recording()
+    for seconds, by_core in readings:
+        for core, (system, idle) in by_core.items():
+            recording["cpu"].add(round(seconds * SECOND), core, 0, 0, system, idle, 0, 0, 0, 0, 0, 0)
+    return recording
+
+
+def test_three_stray_ticks_in_three_seconds_are_not_a_full_core() -> None:
+    """A core without a tick of its own (nohz_full, interrupts off) is accounted now and then, and only by what it did then."""
+    readings = [(i * 0.05, {0: (i // 16, 0)}) for i in range(61)]
+    (core,) = cores(rows(*readings))
+    assert core.spent("system") == (3, 3)
+    assert saturated(core, 0.95, 300) == []
+
+
+def test_a_late_reading_is_one_step_as_long_as_it_took() -> None:
+    (core,) = cores(rows((0, {0: (0, 0)}), (0.05, {0: (0, 5)}), (1.05, {0: (100, 5)}), (1.1, {0: (100, 10)})))
+    (found,) = saturated(core, 0.95, 300)
+    assert (found.start, found.ms) == (0.05 * SECOND, 1_000)
+    (core,) = cores(rows((0, {0: (0, 0)}), (0.05, {0: (0, 5)}), (1.05, {0: (5, 5)}), (1.1, {0: (5, 10)})))
+    assert saturated(core, 0.95, 300) == []
+
+
+def test_a_burst_that_is_accounted_when_it_ends_is_found_where_it_was() -> None:
+    silent = [(0.05 * i, {0: (0, 5)}) for i in range(1, 41)]
+    (core,) = cores(rows((0, {0: (0, 0)}), *silent, (2.05, {0: (200, 5)}), (2.1, {0: (200, 10)})))
+    (found,) = saturated(core, 0.95, 300)
+    assert (found.start, found.end) == (0.05 * SECOND, 2.05 * SECOND)
+
+
+def test_a_burst_that_began_before_we_looked_counts_with_its_ticks() -> None:
+    (core,) = cores(rows((5.0, {0: (0, 0)}), (5.05, {0: (200, 0)}), (5.1, {0: (200, 5)})))
+    (found,) = saturated(core, 0.95, 300)
+    assert (found.ms, found.end) == (2_000, 5.05 * SECOND)
+
+
+def gap(first: int, after: int, made_up: int = 0, other: int = 5) -> list[int]:
+    """Milliseconds in which core 0 stood still: it has no ticks from one reading to another, `made_up` in the one after."""
+    ticks, others, readings = 0, 0, []
+    for i in range(61):
+        if i and not first < i <= after:
+            ticks += made_up if made_up and i == after + 1 else 5
+        others += other if i else 0
+        readings.append((0.05 * i, {0: (0, ticks), 1: (0, others)}))
+    zero, one = cores(rows(*readings))
+    return [found.ms for found in unaccounted(zero, [one], 300)]
+
+
+def test_time_that_nobody_accounted_is_found_where_the_others_had_some() -> None:
+    assert gap(20, 28) == [400]
+    assert gap(20, 25) == []  # 250 ms
+    assert gap(0, 60) == [3_000]  # all the time
+    assert gap(52, 60) == [400]  # to the end
+
+
+def test_time_that_was_accounted_later_is_not_missing() -> None:
+    assert gap(20, 28, made_up=45) == []
+
+
+def test_a_machine_that_stood_still_as_a_whole_has_no_core_to_blame() -> None:
+    assert gap(20, 28, other=0) == []
+
+
+def test_a_core_without_a_tick_is_not_an_idle_one() -> None:
+    still = {i: (7, 7) for i in (1, 2)}
+    everyone = cores(rows((0, {0: (0, 0), **still}), (1, {0: (100, 0), **still})))
+    assert busy(everyone) == share(everyone, "system") == 1.0
+
+
+def test_a_file_that_never_changes_is_no_core_at_all() -> None:
+    assert cores(rows((0, {0: (9, 9)}), (1, {0: (9, 9)}))) == []
+
+
+def test_cores_are_worked_out_once_and_again_after_more_rows() -> None:
+    recording = rows((0, {0: (0, 0)}), (1, {0: (50, 50)}))
+    first = cores(recording)
+    assert cores(recording) is first
+    recording["cpu"].add(2 * SECOND, 0, 0, 0, 150, 50, 0, 0, 0, 0, 0, 0)
+    assert cores(recording)[0].share("system") == 0.75
+
+
+def test_rows_in_any_order_are_the_same_cores() -> None:
+    forth = [(0.5 * i, {core: (i * core, i) for core in range(3)}) for i in range(5)]
+    for one, other in zip(cores(rows(*forth)), cores(rows(*reversed(forth))), strict=True):
+        assert (one.times == other.times).all()
+        assert (one.ticks == other.ticks).all()
+
+
 def brute_force(weights: list[float]) -> list[tuple[int, int]]:
     """Ruzzo and Tompa's definition, slowly: take the best run, then what is left and right of it."""
 
@@ -80,3 +173,33 @@ def test_the_linear_search_finds_what_the_definition_says(weights: list[float]) 
     found, expected = _maximal_runs(weights), brute_force(weights)
     assert sum(sum(weights[a : b + 1]) for a, b in found) == sum(sum(weights[a : b + 1]) for a, b in expected)
     assert len(found) == len(expected)
+
+
+class Counted(float):
+    """A weight that counts how often it is compared and added."""
+
+    operations = 0
+
+    def __add__(self, other: float) -> "Counted":
+        Counted.operations += 1
+        return Counted(float(self) + other)
+
+    __radd__ = __add__
+
+    def __lt__(self, other: float) -> bool:
+        Counted.operations += 1
+        return float(self) < other
+
+    def __ge__(self, other: float) -> bool:
+        Counted.operations += 1
+        return float(self) >= other
+
+
+@pytest.mark.parametrize("pattern", [(1.0, -2.0), (2.0, -1.0), (1.0, -1.0), (1.0, -1.5, 1.0, -0.25)])
+def test_the_search_takes_as_many_steps_as_there_are_readings(pattern: tuple[float, ...]) -> None:
+    """Falling runs are the worst of them: none is ever joined to another, and each new one looks for a smaller one."""
+    for falling in (False, True):
+        weights = [Counted(pattern[i % len(pattern)] - (i * 1e-3 if falling else 0.0)) for i in range(4_000)]
+        Counted.operations = 0
+        _maximal_runs(weights)
+        assert Counted.operations < 10 * len(weights)

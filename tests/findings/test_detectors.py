@@ -102,8 +102,72 @@ def test_one_core_full_of_system_time_is_told_with_its_number_and_length() -> No
 def test_a_busy_machine_has_no_saturated_core_but_is_full() -> None:
     recording = made.recording(cpus=4)
     made.cores(recording, 3.0, {core: [(0.0, 3.0, "system")] for core in range(4)})
-    assert not core_saturated.detect(recording, T).findings
+    told = core_saturated.detect(recording, T)
+    assert {finding.severity for finding in told.findings} == {"info"}
+    assert "the other cores are in the kernel too" in told.findings[0].summary
     assert one(cpu_full.detect(recording, T)).number("kernel") > 0.9
+
+
+def test_a_core_full_of_kernel_time_is_told_while_all_others_are_busy_with_programs() -> None:
+    recording = made.recording(cpus=4)
+    shares = {core: [(0.0, 3.0, "user")] for core in (0, 1, 3)}
+    made.cores(recording, 3.0, {2: [(0.0, 1.0, "user"), (1.0, 2.0, "system"), (2.0, 3.0, "user")], **shares})
+    finding = one(core_saturated.detect(recording, T))
+    assert (finding.subject, finding.severity) == ("core 2", "warning")
+    assert 900 <= finding.number("longest") <= 1_100
+
+
+def test_the_others_are_judged_while_the_core_was_full_and_not_at_other_times() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {0: [(0.0, 1.0, "system")], 1: [(1.0, 1.2, "system"), (1.4, 1.6, "system")]})
+    assert one(core_saturated.detect(recording, T)).severity == "warning"
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {0: [(0.0, 1.0, "system")], 1: [(i / 10, i / 10 + 0.06, "system") for i in range(10)]})
+    assert one(core_saturated.detect(recording, T)).severity == "info"
+
+
+def test_the_only_core_of_a_machine_is_the_machine() -> None:
+    recording = made.recording(cpus=1)
+    made.cores(recording, 3.0, {0: [(0.0, 1.0, "system")]})
+    assert one(core_saturated.detect(recording, T)).severity == "info"
+
+
+def test_no_core_is_ruled_out_by_a_number_that_would_have_accused_it() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 0.25, {1: [(0.0, 0.25, "system")]})  # all that was seen of it, and still too short
+    assert core_saturated.detect(recording, T).ruled_out == "longest at a stretch in the kernel is core 1 with 250 ms"
+
+
+def test_a_core_that_nobody_accounted_is_told_and_a_tickless_one_is_not() -> None:
+    for tickless in (False, True):
+        recording = made.recording(cpus=2)
+        for i in range(61):
+            for core, ticks in ((0, 5 * i), (1, 5 * min(i, 20) if i < 40 else 5 * (i - 20))):
+                recording["cpu"].add(i * SECOND // 20, core, 0, 0, 0, ticks, 0, 0, 0, 0, 0, 0)
+        if tickless:
+            recording.count(0, "cpu_nohz_full", 1, labels(cpu=1))
+        told = core_saturated.detect(recording, T)
+        assert bool(told.findings) is not tickless
+        if not tickless:
+            finding = one(told)
+            assert (finding.value("core"), finding.severity) == (1, "warning")
+            assert 950 <= finding.number("not accounted") <= 1_000
+            assert "was not accounted for" in finding.summary
+            assert "virtual CPU that did not run" in finding.summary
+
+
+def softirqs(comm: str) -> Any:
+    recording = made.recording(cpus=4)
+    made.cores(recording, 3.0, {2: [(0.0, 3.0, "softirq")]})
+    process(recording, 11, comm, 2, [0, 100, 290])
+    return one(core_saturated.detect(recording, T))
+
+
+def test_of_a_core_full_of_softirqs_only_ksoftirqd_is_a_suspect() -> None:
+    assert softirqs("python3").value("process") is None
+    finding = softirqs("ksoftirqd/2")
+    assert finding.value("process") == "ksoftirqd/2 [11]"
+    assert "last seen on that core" in finding.summary
 
 
 def test_a_machine_busy_in_user_time_is_full_and_nothing_else() -> None:

@@ -43,6 +43,8 @@ def check() -> dict[str, Any]:
     """One look by exhume. The numbers are as of its end: the kernel's count is taken just after it."""
     command = [sys.executable, "-m", "exhume", "check", "--json", "--for", "1s"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    if done.returncode > 3:  # no verdict but a failure, which it has explained on stderr
+        sys.exit(done.returncode)
     return {"exit": done.returncode, "report": json.loads(done.stdout), "dying": dying()}
 
 

@@ -68,8 +68,7 @@ def story(request: pytest.FixtureRequest) -> Story:
     kernel, hierarchy, method = request.param
     if why := vm.unavailable(kernel):
         pytest.skip(why)
-    done = vm.run(kernel, hierarchy, SCRIPT)
-    assert done.exit == 0, f"{done.stderr}\n{done.console}"
+    done = vm.run(kernel, hierarchy, SCRIPT).check()
     seen = json.loads(done.stdout)
     before, during, after = (Looked(**seen[when]) for when in ("before", "during", "after"))
     return Story(kernel, hierarchy, method, done.release, before, during, after, seen["starts"])
@@ -117,8 +116,7 @@ def test_a_node_whose_memory_controller_is_in_no_hierarchy_is_judged_without_it(
     """6.12 as Debian builds it, started with v1: memory is not among the controllers that can be mounted."""
     if why := vm.unavailable("6.12"):
         pytest.skip(why)
-    done = vm.run("6.12", "v1", "import json; from tests.vm import crash_loop; print(json.dumps(crash_loop.check()))")
-    assert done.exit == 0, f"{done.stderr}\n{done.console}"
+    done = vm.run("6.12", "v1", "import json; from tests.vm import crash_loop; print(json.dumps(crash_loop.check()))").check()
     looked = Looked(**json.loads(done.stdout))
     assert looked.report["node"]["cgroups"] == "v1"
     assert looked.source("memcg")["state"] == "off"

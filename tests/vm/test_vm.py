@@ -131,6 +131,8 @@ sys.exit(7)
 """
     done = vm.run(kernel, "v2", script)
     assert done.exit == 7
+    with pytest.raises(vm.MachineError, match=r"(?s)ended with 7.*error ü.*Power down"):
+        done.check()
     assert done.stdout == "out \\xff\r\n" + "x" * 300_000
     assert done.stderr == "error ü"
     assert done.release.startswith(f"{kernel}.")

@@ -34,6 +34,7 @@ _ATTEMPTS = 3
 _BOOT_SECONDS = 120
 _POWER_OFF_SECONDS = 20
 _CONSOLE_BYTES = 1 << 18
+_TOLD_CHARACTERS = 4000
 
 
 class MachineError(RuntimeError):
@@ -48,6 +49,13 @@ class Result:
     console: str
     release: str
     """Of the kernel that ran."""
+
+    def check(self) -> "Result":
+        """Itself when the script ended well, otherwise an error with what it and the machine said last."""
+        if self.exit:
+            said = _told({"stdout": self.stdout, "stderr": self.stderr, "console": self.console})
+            raise MachineError(f"the script ended with {self.exit}\n{said}")
+        return self
 
 
 def unavailable(kernel: str) -> str:
@@ -98,6 +106,11 @@ def _payload(script: str) -> dict[str, bytes]:
     return files
 
 
+def _told(streams: dict[str, str]) -> str:
+    """The end of each stream that has something to say."""
+    return "\n".join(f"--- {name}\n{text[-_TOLD_CHARACTERS:]}" for name, text in streams.items() if text)
+
+
 class _NotBooted(Exception):
     pass
 
@@ -112,7 +125,7 @@ class _Machine:
         command += "-accel tcg,thread=multi -cpu Skylake-Server -smp 2 -m 1024".split()
         command += "-nodefaults -display none -no-user-config -no-reboot -device virtio-serial-pci,max_ports=8".split()
         command += ["-kernel", str(kernel.image), "-initrd", str(work / "initrd")]
-        command += ["-append", f"console=ttyS0 root=/dev/vda rw mitigations=off panic=-1 {_HIERARCHIES[hierarchy]}"]
+        command += ["-append", f"console=ttyS0 root=/dev/vda rw mitigations=off panic=-1 TERM=dumb {_HIERARCHIES[hierarchy]}"]
         command += ["-drive", f"file={root},if=virtio,format=raw,snapshot=on,cache=unsafe"]
         command += ["-chardev", f"file,id=console,path={work}/console", "-serial", "chardev:console"]
         for name in guest.PORTS:
@@ -146,9 +159,7 @@ class _Machine:
 
     def said(self) -> str:
         """All that is known about a machine that failed."""
-        return "\n".join(
-            f"--- {name}\n{self._read(name, _CONSOLE_BYTES)[-8000:]}" for name in ("qemu", "stdout", "stderr", "console")
-        )
+        return _told({name: self._read(name, _CONSOLE_BYTES) for name in ("qemu", "stdout", "stderr", "console")})
 
     def _wait(self, key: str, seconds: float) -> str | None:
         """What the guest reports under a key; None when the time is up or the machine is down without it."""

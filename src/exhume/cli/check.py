@@ -49,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
     from exhume.findings.thresholds import Thresholds
 
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
-        raise UsageError("--for must be between 200ms and 10m; for longer there is a recorder to come")
+        raise UsageError("--for must be between 200ms and 10m")
     if not os.path.isdir(args.host):
-        raise UsageError(f"--host {args.host} is not a directory; mount the host's / there")
+        raise UsageError(f"--host {args.host!r} is not a directory; mount the host's / there")
+    if not os.path.isdir(os.path.join(args.host, "proc")):
+        sys.stderr.write(f"exhume: {args.host} has no proc: mount the host's / there with everything below it (rbind)\n")
     thresholds = section(load(args.config), "thresholds", Thresholds)
     if args.watch:
         from exhume.cli.watch import watch

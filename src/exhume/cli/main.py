@@ -1,13 +1,15 @@
 """Finds the command and runs it; turns errors meant for people into one sentence and an exit code."""
 
 import argparse
+import errno
 import importlib
+import io
 import os
 import sys
 from typing import Protocol
 
 from exhume import __version__
-from exhume.errors import EXIT_BUG, EXIT_USAGE, ExhumeError
+from exhume.errors import EXIT_BUG, EXIT_CANNOT_JUDGE, EXIT_USAGE, ExhumeError
 
 # Name and one line. The module of the same name in this package is only imported when the command is used, so that
 # `exhume --help` costs little more than Python itself.
@@ -68,8 +70,15 @@ def overview() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
+    if sys.stdout is None:
+        return EXIT_USAGE  # closed by whoever started us: nobody is there to tell
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no arrows loses the arrows, not the verdict
     try:
-        return _dispatch(argv)
+        code = _dispatch(argv)
+        sys.stdout.flush()
+        return code
     except ExhumeError as error:
         sys.stderr.write(f"exhume: {error}\n")
         return error.exit_code
@@ -79,6 +88,11 @@ def main(argv: list[str]) -> int:
         # The reader of our output left (`| head`). Python would complain again while it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            return _bug(error)
+        sys.stderr.write(f"exhume: the output could not be written: {error.strerror}\n")
+        return EXIT_CANNOT_JUDGE
     except Exception as error:
         return _bug(error)
 
@@ -107,10 +121,12 @@ def _dispatch(argv: list[str]) -> int:
 def _bug(error: Exception) -> int:
     import traceback
 
+    from exhume.text import printable
+
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
     sys.stderr.write(
-        f"exhume: a bug in exhume {__version__}, nothing on the node was changed by it: {type(error).__name__}: {error}\n"
+        f"exhume: a bug in exhume {__version__}: {type(error).__name__}: {printable(str(error))}\n"
         f"        at {where}; EXHUME_TRACEBACK=1 shows it whole. Please report it.\n"
     )
     if os.environ.get("EXHUME_TRACEBACK"):

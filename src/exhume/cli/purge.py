@@ -95,7 +95,7 @@ def _has_swap(root: "Root") -> bool:
 
 def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:
     lines = [style(f"{plan.zombies:,} zombies can be let go without a reboot", "bold"), ""]
-    how = "memory.force_empty, interrupted every 10 ms" if plan.version == 1 else "memory.reclaim, 1 MiB at a time"
+    how = "memory.force_empty, interrupted within milliseconds" if plan.version == 1 else "memory.reclaim, in small amounts"
     for target in plan.targets:
         lines.append(f"  {target.zombies:>9,}  reclaim from {printable(target.home, 60)} ({how})")
         lines.append(f"             they pin {size(target.pinned_bytes)} of page cache")

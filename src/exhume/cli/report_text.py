@@ -5,8 +5,7 @@ import re
 from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
 from exhume.text import printable
-from exhume.verdict.advice import next_steps
-from exhume.verdict.report import Report
+from exhume.verdict.report import Report, Source
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -24,7 +23,7 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
     told = _chain(report, style, columns, evidence, lines)
     _others(report, style, columns, verbose, evidence, told, lines)
     _ruled_out(report, style, columns, verbose, lines)
-    for i, step in enumerate(next_steps(report)):
+    for i, step in enumerate(report.verdict.next):
         _labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"
@@ -43,7 +42,7 @@ def _headline(report: Report, style: Style, columns: int) -> list[str]:
     first, *rest = wrap(text, "", " " * (len(word) + 2), columns - len(word) - 2)
     lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
     lines += [style(line, "bold") for line in rest]
-    if report.verdict.cause is not None:
+    if report.verdict.cause is not None and len(report.verdict.chain) > 1:
         sure = f"confidence {report.verdict.confidence:.0%}"
         room = columns - _visible(lines[-1]) - len(sure)
         if room < 2:
@@ -60,16 +59,29 @@ def _visible(line: str) -> int:
 def _healthy_numbers(report: Report) -> str:
     rivals = {item.kind: item.because for item in report.verdict.ruled_out}
     parts = [rivals["cpu-full"]] if "cpu-full" in rivals else []
-    zombies = next(
-        (finding.summary for finding in report.findings if finding.kind == "zombie-memcgs"), rivals.get("zombie-memcgs")
-    )
-    if zombies:
-        parts.append(safe(zombies))
+    unseen = {item.kind for item in report.verdict.unseen}
+    parts.append("zombies not judged" if "zombie-memcgs" in unseen else safe(_zombies(report)))
+    return ", ".join([*parts, _sources_in_short(report)])
+
+
+def _zombies(report: Report) -> str:
+    """The count is always told."""
+    for finding in report.findings:
+        if finding.kind == "zombie-memcgs":
+            return finding.summary
+    return next((item.because for item in report.verdict.ruled_out if item.kind == "zombie-memcgs"), "")
+
+
+def _in_part(report: Report) -> list[Source]:
+    return [source for source in report.sources if source.state == "on" and source.reason.startswith(("only", "not named"))]
+
+
+def _sources_in_short(report: Report) -> str:
     off = [source.name for source in report.sources if source.state == "off"]
-    parts.append(
-        f"{len(report.sources) - len(off)} of {len(report.sources)} sources" + (f" (off: {', '.join(off)})" if off else "")
-    )
-    return ", ".join(parts)
+    notes = [f"off: {', '.join(off)}"] if off else []
+    if partly := _in_part(report):
+        notes.append(f"in part: {', '.join(source.name for source in partly)}")
+    return f"{len(report.sources) - len(off)} of {len(report.sources)} sources" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: list[str]) -> list[Finding]:
@@ -80,8 +92,10 @@ def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: li
         finding = report.verdict.chain[0].finding
         if finding.summary.casefold() != report.verdict.summary.casefold():
             lines += _coloured(wrap(safe(finding.summary), indent, indent, columns), style, finding)
-        _evidence(finding, "", style, columns, lines)
-        lines.append("")
+        if evidence:
+            _evidence(finding, "", style, columns, lines)
+        if lines[-1]:
+            lines.append("")
         return [finding]
     for depth, link in enumerate(report.verdict.chain):
         arrow = "" if depth == 0 else "└▶ "
@@ -109,7 +123,7 @@ def _coloured(lines: list[str], style: Style, finding: Finding) -> list[str]:
 
 def _evidence(finding: Finding, indent: str, style: Style, columns: int, lines: list[str]) -> None:
     for item in finding.evidence:
-        value = f"{item.value:,}" if isinstance(item.value, int) else safe(str(item.value))
+        value = f"{item.value:,}" if isinstance(item.value, int) and item.unit != "PID" else safe(str(item.value))
         text = f"{item.what}: {value} {item.unit}".rstrip() + f"  [{item.source}]"
         lines += [style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", columns)]
 
@@ -118,28 +132,28 @@ def _others(
     report: Report, style: Style, columns: int, verbose: bool, evidence: bool, told: list[Finding], lines: list[str]
 ) -> None:
     others = [finding for finding in report.findings if finding not in told]
-    shown = others if verbose else [f for f in others if f.severity != "info" or f.kind == "zombie-memcgs"][:_MOST_FINDINGS]
+    shown = others if verbose else [finding for finding in others if finding.severity != "info"][:_MOST_FINDINGS]
     for i, finding in enumerate(shown):
         label = "Also" if i == 0 else ""
         _labelled(label, f"{finding.kind}: {safe(finding.summary)}", style, columns, lines)
         if evidence:
             _evidence(finding, " " * (_LEFT + 2), style, columns, lines)
-    if len(others) > len(shown):
-        _labelled("", f"and {len(others) - len(shown)} more findings: exhume check -v", style, columns, lines)
+    hidden = sum(finding.severity != "info" for finding in others) - sum(finding.severity != "info" for finding in shown)
+    if hidden:
+        _labelled("", f"and {hidden} more: exhume check -v", style, columns, lines)
 
 
 def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
-    out = [item for item in report.verdict.ruled_out if verbose or item.kind in _RIVALS]
-    if out:
-        _labelled("Ruled out", " · ".join(f"{item.kind}: {safe(item.because)}" for item in out), style, columns, lines)
-    if verbose and report.verdict.unseen:
-        _labelled(
-            "Not judged",
-            " · ".join(f"{item.kind}: {safe(item.because)}" for item in report.verdict.unseen),
-            style,
-            columns,
-            lines,
-        )
+    if not verbose:
+        out = [f"{item.kind}: {safe(item.because)}" for item in report.verdict.ruled_out if item.kind in _RIVALS]
+        few = [finding for finding in report.findings if finding.kind == "zombie-memcgs" and finding.severity == "info"]
+        out += [f"zombies: {safe(finding.summary)}" for finding in few]
+        if out:
+            _labelled("Ruled out", " · ".join(out), style, columns, lines)
+        return
+    for label, items in (("Ruled out", report.verdict.ruled_out), ("Not judged", report.verdict.unseen)):
+        for i, item in enumerate(items):
+            _labelled("" if i else label, f"{item.kind}: {safe(item.because)}", style, columns, lines)
 
 
 def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
@@ -147,8 +161,7 @@ def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: l
     text = f"{len(report.sources) - len(off)} of {len(report.sources)} sources"
     if off:
         text += ". Off: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in off)
-    partly = [source for source in report.sources if source.state == "on" and source.reason and "only" in source.reason]
-    if partly:
+    if partly := _in_part(report):
         text += ". In part: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in partly)
     _labelled("Seen with", text, style, columns, lines)
     if verbose:

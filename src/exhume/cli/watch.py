@@ -2,18 +2,23 @@
 
 import argparse
 import sys
+from collections import deque
 from typing import Any
 
 from exhume.cli.check import CODES, look, print_json
 from exhume.cli.report_text import render, safe
-from exhume.cli.terminal import Style, width
+from exhume.cli.terminal import Style, width, wrap
 from exhume.findings.thresholds import Thresholds
 from exhume.verdict.report import Report
+
+# Changes that stay on the screen, so that one is not missed by looking away for a round.
+_RECENT = 8
 
 
 def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
     """Until Ctrl-C. On a terminal the screen is redrawn, elsewhere reports follow one another; JSON is one line a report."""
     before: Report | None = None
+    recent: deque[tuple[str, str, str]] = deque(maxlen=_RECENT)
     code = 0
     try:
         while True:
@@ -22,19 +27,23 @@ def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
             if args.json:
                 print_json(report, indent=None)
             else:
-                _draw(args, report, before)
+                if before is not None:
+                    recent.extend(
+                        (mark, colour, f"{report.end[11:19]} {what}") for mark, colour, what in changes(before, report)
+                    )
+                _draw(args, report, list(recent))
             before = report
     except KeyboardInterrupt:
         return code
 
 
-def _draw(args: argparse.Namespace, report: Report, before: Report | None) -> None:
+def _draw(args: argparse.Namespace, report: Report, recent: list[tuple[str, str, str]]) -> None:
     style = Style(sys.stdout)
     columns = width(sys.stdout)
     text = render(report, style, columns, args.verbose, args.evidence)
     lines = [style(f"exhume check --watch   {report.end}   {safe(report.node.hostname)}   Ctrl-C ends it", "dim"), "", text]
-    if before is not None:
-        lines += [style(f"  {mark} {safe(what)}", colour) for mark, colour, what in changes(before, report)]
+    for mark, colour, what in recent:
+        lines += [style(line, colour) for line in wrap(safe(what), f"  {mark} ", "    ", columns)]
     if sys.stdout.isatty():
         sys.stdout.write("\x1b[H\x1b[2J")
     sys.stdout.write("\n".join(lines) + "\n")

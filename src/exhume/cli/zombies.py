@@ -26,8 +26,8 @@ examples:
   sudo exhume zombies purge --dry-run    what could be let go, and what it would cost the living
   sudo exhume zombies purge --under /system.slice --yes
 
-purge reclaims page cache from the nearest live directory above the zombies, in bites of 10 ms, and stops before the live
-groups there lose more than 5 % of their cache. It declines where kubelet, a container runtime, sshd and the like live
+purge reclaims page cache from the nearest live directory above the zombies, in bites of a few ms, and stops before the
+live groups there lose more than 5 % of their cache. It declines where kubelet, a container runtime, sshd and the like live
 below the same directory; --accept-cache-loss lifts both. What it frees cannot be given back (it is cache); nothing else
 is changed.
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.baseline is not None and args.baseline < 0:
         raise UsageError("--baseline must not be negative")
     if not os.path.isdir(args.host):
-        raise UsageError(f"--host {args.host} is not a directory; mount the host's / there")
+        raise UsageError(f"--host {args.host!r} is not a directory; mount the host's / there")
     if args.action == "purge":
         from exhume.cli.purge import purge
 

@@ -1,14 +1,15 @@
-"""core-saturated: one core full of kernel time while the machine as a whole is not."""
+"""core-saturated: one core full of kernel time while the others are not, or one whose time nobody accounted."""
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from exhume.findings.cores import Stretch, busy, cores, saturated
-from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.cores import KERNEL, TICK_NS, Core, Stretch, busy, cores, saturated, share, unaccounted
+from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
 KIND = "core-saturated"
+_KSOFTIRQD = "ksoftirqd/"
 
 
 class _Row(NamedTuple):
@@ -18,53 +19,127 @@ class _Row(NamedTuple):
     comm: str
 
 
+class _Task(NamedTuple):
+    pid: int
+    rows: list[_Row]
+    cgroup: str
+
+
+class _Suspect(NamedTuple):
+    comm: str
+    pid: int
+    system_ms: int
+    cgroup: str
+
+
+_Tasks: TypeAlias = tuple[_Task, ...]
+
+
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     everyone = cores(recording)
     if not everyone:
         return Examined(KIND, unseen=recording.why_off("cpu"))
+    machine = busy(everyone)
+    tickless = {dict(at).get("cpu") for at in recording.counters("cpu_nohz_full")}
     findings = []
-    peak = (0.0, 0)
+    longest = (0, everyone[0].number)
     for core in everyone:
-        peak = max(peak, (core.share("system", "irq", "softirq"), core.number))
-        stretches = [
-            stretch
-            for stretch in saturated(core, thresholds.core_saturated_ratio, thresholds.core_saturated_ms)
-            if busy(everyone, stretch.start, stretch.end) < thresholds.cpu_full_ratio
-        ]
-        if stretches:
-            softirq = core.share("irq", "softirq", start=stretches[0].start, end=stretches[0].end)
-            findings.append(_finding(recording, stretches, softirq, busy(everyone)))
+        others = [other for other in everyone if other is not core]
+        stretches = saturated(core, thresholds.core_saturated_ratio, 0)
+        longest = max([longest, *((stretch.ms, core.number) for stretch in stretches)])
+        told = [stretch for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
+        alone = [stretch for stretch in told if not _together(others, stretch, thresholds)]
+        if told:
+            findings.append(_finding(recording, core, alone or told, bool(alone), machine))
+        if str(core.number) not in tickless:
+            missing = unaccounted(core, others, thresholds.core_unaccounted_ms)
+            if missing:
+                findings.append(_missing(core, missing))
     if findings:
-        return Examined(KIND, tuple(sorted(findings, key=lambda finding: -finding.number("longest"))))
-    return Examined(KIND, ruled_out=f"busiest in the kernel is core {peak[1]} with {peak[0]:.0%}")
+        findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("longest")))
+        return Examined(KIND, tuple(findings))
+    return Examined(KIND, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms")
 
 
-def _finding(recording: Recording, stretches: list[Stretch], softirq: float, machine: float) -> Finding:
-    core = stretches[0].core
+def _together(others: list[Core], stretch: Stretch, thresholds: Thresholds) -> bool:
+    """Whether the rest of the machine was in the kernel as well: then this core is not the story. A rest that is busy with
+    its own programs is no excuse: a node that trains is always that."""
+    if not others:
+        return True
+    return share(others, *KERNEL, start=stretch.start, end=stretch.end) >= thresholds.others_kernel_ratio
+
+
+def _finding(recording: Recording, core: Core, stretches: list[Stretch], alone: bool, machine: float) -> Finding:
     longest = max(stretches, key=lambda stretch: stretch.ms)
-    times = f"{len(stretches)} times, longest {longest.ms:,} ms" if len(stretches) > 1 else f"for {longest.ms:,} ms"
-    what = "softirq" if softirq > 0.5 else "system"
+    interrupts = core.share("irq", "softirq", start=longest.start, end=longest.end)
     evidence = [
-        Evidence("core", core, "", "/proc/stat"),
+        Evidence("core", core.number, "", "/proc/stat"),
         Evidence("longest", longest.ms, "ms", "/proc/stat"),
         Evidence("episodes", len(stretches), "", "/proc/stat"),
         Evidence("kernel time", round(longest.ratio, 3), "of the core's time", "/proc/stat"),
+        Evidence("interrupt time", round(interrupts, 3), "of the core's time, irq and softirq", "/proc/stat"),
         Evidence("machine busy", round(machine, 3), "of all cores' time", "/proc/stat"),
     ]
-    summary = f"core {core} at {longest.ratio:.0%} {what} time, {times}; the machine as a whole is {machine:.0%} busy"
-    suspect = _suspect(recording, longest)
+    what = "softirq" if interrupts > 0.5 else "system"
+    summary = f"core {core.number} at {longest.ratio:.0%} {what} time, {_times(stretches)}"
+    summary += f"; the machine as a whole is {machine:.0%} busy" if alone else ", and the other cores are in the kernel too"
+    suspect = _suspect(recording, longest, interrupts > 0.5)
     if suspect is not None:
-        comm, pid, system_ms, cgroup = suspect
-        evidence.append(Evidence("process", f"{comm} [{pid}]", "", "/proc/PID/stat: system time while on this core"))
-        evidence.append(Evidence("its system time", system_ms, "ms", "/proc/PID/stat"))
-        if cgroup:
-            evidence.append(Evidence("its cgroup", cgroup, "", "/proc/PID/cgroup"))
-        summary += f"; {comm} [{pid}] used {system_ms:,} ms of system time there"
-    return Finding(KIND, f"core {core}", "warning", stretches[0].start, stretches[-1].end, summary, tuple(evidence))
+        who = f"{suspect.comm} [{suspect.pid}]"
+        evidence.append(Evidence("process", who, "", "/proc/PID/stat: last seen on that core"))
+        evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
+        if suspect.cgroup:
+            evidence.append(Evidence("its cgroup", suspect.cgroup, "", "/proc/PID/cgroup"))
+        summary += f"; {who}, last seen on that core, used {suspect.system_ms:,} ms of system time"
+    severity: Severity = "warning" if alone else "info"
+    return Finding(KIND, f"core {core.number}", severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence))
 
 
-def _suspect(recording: Recording, stretch: Stretch) -> tuple[str, int, int, str] | None:
-    """Who used most system time around that stretch on that core. Nobody, unless it is at least half of the stretch."""
+def _missing(core: Core, stretches: list[Stretch]) -> Finding:
+    longest = max(stretches, key=lambda stretch: stretch.ms)
+    evidence = (
+        Evidence("core", core.number, "", "/proc/stat"),
+        Evidence("longest", longest.ms, "ms", "/proc/stat"),
+        Evidence("episodes", len(stretches), "", "/proc/stat"),
+        Evidence("not accounted", sum(stretch.ms for stretch in stretches), "ms", "/proc/stat, against the clock"),
+    )
+    summary = (
+        f"core {core.number} was not accounted {_times(stretches)}, while the others were: interrupts were off there, "
+        "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
+    )
+    return Finding(KIND, f"core {core.number}", "warning", stretches[0].start, stretches[-1].end, summary, evidence)
+
+
+def _times(stretches: list[Stretch]) -> str:
+    longest = max(stretch.ms for stretch in stretches)
+    return f"{len(stretches)} times, longest {longest:,} ms" if len(stretches) > 1 else f"for {longest:,} ms"
+
+
+def _suspect(recording: Recording, stretch: Stretch, interrupts: bool) -> _Suspect | None:
+    """Who used most system time around that stretch on that core. Nobody, unless it is at least half of the stretch.
+
+    Without CONFIG_IRQ_TIME_ACCOUNTING the time of an interrupt is charged to the task that it interrupted: of a core that
+    was busy with interrupts only ksoftirqd can be believed, any other is a victim.
+    """
+    best = _Suspect("", 0, 0, "")
+    for task in recording.derived("processes", _tasks):
+        if interrupts and not task.rows[-1].comm.startswith(_KSOFTIRQD):
+            continue
+        used = sum(
+            max(0, after.system - before.system)
+            for before, after in pairwise(task.rows)
+            if stretch.core in (before.core, after.core) and before.time < stretch.end and after.time > stretch.start
+        )
+        best = max(best, _Suspect(task.rows[-1].comm, task.pid, used * TICK_NS // 1_000_000, task.cgroup), key=_system_ms)
+    return best if best.system_ms > 0 and best.system_ms >= stretch.ms / 2 else None
+
+
+def _system_ms(suspect: _Suspect) -> int:
+    return suspect.system_ms
+
+
+def _tasks(recording: Recording) -> _Tasks:
+    """Threads, and processes that have but one: a core is kept busy by a thread, and a process has but one last core."""
     spans: dict[tuple[int, int, int], set[_Row]] = {}
     cgroups: dict[int, str] = {}
     for row in recording["processes"].rows():
@@ -73,17 +148,6 @@ def _suspect(recording: Recording, stretch: Stretch) -> tuple[str, int, int, str
         if row["cgroup"]:
             cgroups[row["pid"]] = row["cgroup"]
     threaded = {pid for pid, tid, _ in spans if tid}
-    best = (0, "", 0)
-    for (pid, tid, _), rows in spans.items():
-        if tid == 0 and pid in threaded:
-            continue  # a core is kept busy by a thread, and the process as a whole has but one last core
-        used = sum(
-            max(0, after.system - before.system)
-            for before, after in pairwise(sorted(rows))
-            if stretch.core in (before.core, after.core) and before.time < stretch.end and after.time > stretch.start
-        )
-        best = max(best, (used, max(rows).comm, pid))
-    system_ms = best[0] * 10  # USER_HZ is 100 wherever there is a perf clock
-    if system_ms < stretch.ms / 2:
-        return None
-    return best[1], best[2], system_ms, cgroups.get(best[2], "")
+    return tuple(
+        _Task(pid, sorted(rows), cgroups.get(pid, "")) for (pid, tid, _), rows in spans.items() if tid or pid not in threaded
+    )

@@ -1,5 +1,6 @@
-"""What the cores did in a recording: shares of time, and stretches in which one was full of kernel time."""
+"""What the cores did in a recording: shares of time, stretches in which one was full of kernel time, and missing time."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,15 @@ from exhume.recording.schema import CPU_STATES
 
 # guest and guest_nice are contained in user and nice already (account_guest_time in kernel/sched/cputime.c).
 _STATES = CPU_STATES[:8]
-_KERNEL = ("system", "irq", "softirq")
-_IDLE = ("idle", "iowait")
+KERNEL = ("system", "irq", "softirq")
+# What the hypervisor took (steal) is not this machine's work.
+_BUSY = ("user", "nice", *KERNEL)
+
+TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clock
+# A step with fewer ticks than this share of its wall time is empty; a stretch needs at least the other share. Between the
+# two is what sampling by ticks misses anyway: work in pieces shorter than a tick (account_process_tick) is not counted.
+_EMPTY, _ACCOUNTED = 0.1, 0.8
+_ALL = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +28,32 @@ class Core:
 
     number: int
     times: NDArray[np.int64]
-    ticks: NDArray[np.int64]
+    ticks: NDArray[np.int32]
 
     def passed(self, *states: str) -> NDArray[np.int64]:
-        passed: NDArray[np.int64] = self.ticks[:, [_STATES.index(state) for state in states]].sum(axis=1)
+        """Ticks of each step in these states, or in any."""
+        passed: NDArray[np.int64] = (self.ticks[:, _columns(states)] if states else self.ticks).sum(axis=1)
         return passed
 
-    def share(self, *states: str, start: int = 0, end: int = 1 << 62) -> float:
-        """Share of the time between two moments that was spent in these states."""
-        inside = (self.times[:-1] >= start) & (self.times[1:] <= end)
-        total = int(self.ticks[inside].sum())
-        return float(self.passed(*states)[inside].sum() / total) if total else 0.0
+    def spent(self, *states: str, start: int = _ALL[0], end: int = _ALL[1]) -> tuple[int, int]:
+        """Ticks in these states, and in all, of the steps that lie between two moments."""
+        first, last = np.searchsorted(self.times[:-1], start, "left"), np.searchsorted(self.times[1:], end, "right")
+        by_state = self.ticks[first:last].sum(axis=0)
+        return int(by_state[_columns(states)].sum()), int(by_state.sum())
+
+    def share(self, *states: str, start: int = _ALL[0], end: int = _ALL[1]) -> float:
+        """Share of the time accounted between two moments that was spent in these states."""
+        spent, total = self.spent(*states, start=start, end=end)
+        return spent / total if total else 0.0
+
+
+def _columns(states: tuple[str, ...]) -> list[int]:
+    return [_STATES.index(state) for state in states]
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time in which a core did almost nothing but kernel work."""
+    """A time in which a core did almost nothing but kernel work, or in which nobody knows what it did."""
 
     core: int
     start: int
@@ -48,32 +66,40 @@ class Stretch:
 
 
 def cores(recording: Recording) -> list[Core]:
+    """Every core that was read twice; none at all where the counters of all stand still (a file, not a node)."""
+    return recording.derived("cpu", _cores)
+
+
+def _cores(recording: Recording) -> list[Core]:
     table = recording["cpu"]
     if not len(table):
         return []
     times, numbers = table.ints("time"), table.ints("core")
-    counters = np.stack([table.ints(state) for state in _STATES], axis=1)
-    found = []
-    for number in sorted(set(numbers.tolist())):  # np.unique would import numpy.ma, 25 ms of it
-        mine = numbers == number
-        if mine.sum() < 2:
-            continue
+    order = np.lexsort((times, numbers))
+    times, numbers = times[order], numbers[order]
+    steps = np.empty((len(times) - 1, len(_STATES)), dtype=np.int32)
+    for i, state in enumerate(_STATES):  # one after the other: a copy of all is a hundred megabytes after ten minutes
         # idle and iowait can step back by a tick (get_idle_time reads two clocks); time does not run backwards.
-        steps = np.maximum(np.diff(counters[mine], axis=0), 0)
-        if steps.any():  # a counter that stands still (a file, a core without a tick) tells nothing
-            found.append(Core(number, times[mine], steps))
-    return found
+        steps[:, i] = np.diff(table.ints(state)[order]).clip(0, np.iinfo(np.int32).max)
+    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    found = [
+        Core(int(numbers[first]), times[first:after], steps[first : after - 1])
+        for first, after in itertools.pairwise(bounds)
+        if after - first >= 2
+    ]
+    return found if any(core.ticks.any() for core in found) else []
 
 
-def busy(all_cores: list[Core], start: int = 0, end: int = 1 << 62) -> float:
-    """Share of the whole machine's time that was not idle."""
-    if not all_cores:
-        return 0.0
-    return 1.0 - float(np.mean([core.share(*_IDLE, start=start, end=end) for core in all_cores]))
+def busy(all_cores: list[Core], start: int = _ALL[0], end: int = _ALL[1]) -> float:
+    """Share of the whole machine's time that was spent on work of its own."""
+    return share(all_cores, *_BUSY, start=start, end=end)
 
 
-def share(all_cores: list[Core], *states: str) -> float:
-    return float(np.mean([core.share(*states) for core in all_cores])) if all_cores else 0.0
+def share(all_cores: list[Core], *states: str, start: int = _ALL[0], end: int = _ALL[1]) -> float:
+    """Mean share of the cores that were accounted at all: one that is offline or stands still is not an idle one."""
+    counted = [core.spent(*states, start=start, end=end) for core in all_cores]
+    shares = [spent / total for spent, total in counted if total]
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
@@ -82,31 +108,71 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     Ticks are coarse (10 ms) and readings are 50 ms apart, so a single reading says little. A step weighs its kernel ticks
     less `ratio` of all its ticks, and the maximal-scoring runs of steps (Ruzzo and Tompa, 1999; linear) are the stretches:
     one stray tick does not cut a long stretch in two, and a run as a whole never falls below `ratio`.
+
+    Time without ticks belongs to the next step that has some: on a nohz_full core of kernels before 5.5 a burst is accounted
+    all at once when it ends (kcpustat_cpu_fetch does it since). If the ticks do not make up for the time, it was not spent
+    as they say, so at least four fifths of the wall time count as total.
     """
-    kernel, total = core.passed(*_KERNEL), core.ticks.sum(axis=1)
+    total = core.passed()
+    wall = np.diff(core.times)
+    full = np.flatnonzero(total * TICK_NS >= _EMPTY * wall)
+    if len(full) == 0:
+        return []
+    starts = np.concatenate(([0], full[:-1] + 1))
+    after = int(full[-1]) + 1
+    kernel = np.add.reduceat(core.passed(*KERNEL)[:after], starts)
+    total = np.add.reduceat(total[:after], starts)
+    expected = _ACCOUNTED / TICK_NS * np.add.reduceat(wall[:after], starts)
+    weights = (kernel - ratio * np.maximum(total, expected)).tolist()
+    # Sums up to each step, as plain numbers: there can be thousands of short runs, and each is asked for its sums.
+    kernel_before, total_before = ([0, *np.cumsum(ticks).tolist()] for ticks in (kernel, total))
+    begins, ends = core.times[starts].tolist(), core.times[full + 1].tolist()
     stretches = []
-    for first, last in _maximal_runs((kernel - ratio * total).tolist()):
-        start, end = int(core.times[first]), int(core.times[last + 1])
+    for first, last in _maximal_runs(weights):
+        start, end = begins[first], ends[last]
+        spent = kernel_before[last + 1] - kernel_before[first]
+        if spent * TICK_NS * _ACCOUNTED > end - start:
+            start = end - spent * TICK_NS  # accounted late: most of it was before the reading that we have
         if end - start >= shortest_ms * 1_000_000:
-            part = slice(first, last + 1)
-            stretches.append(Stretch(core.number, start, end, float(kernel[part].sum() / max(1, total[part].sum()))))
+            ratio_here = spent / max(1, total_before[last + 1] - total_before[first])
+            stretches.append(Stretch(core.number, start, end, ratio_here))
+    return stretches
+
+
+def unaccounted(core: Core, others: list[Core], shortest_ms: int) -> list[Stretch]:
+    """The stretches in which this core's clock stood still and the others' did not, and which nothing made up for later."""
+    total, wall = core.passed(), np.diff(core.times)
+    empty = total * TICK_NS < _EMPTY * wall
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], empty, [False])).astype(np.int8)))
+    stretches = []
+    for first, after in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        start, end = int(core.times[first]), int(core.times[after])
+        made_up = max(0, int(total[after]) * TICK_NS - int(wall[after])) if after < len(total) else 0
+        missing = end - start - int(total[first:after].sum()) * TICK_NS - made_up
+        if missing < shortest_ms * 1_000_000 or not others:
+            continue
+        if sum(other.spent(start=start, end=end)[1] for other in others) * TICK_NS >= (end - start) * len(others) / 2:
+            stretches.append(Stretch(core.number, start, end, 0.0))
     return stretches
 
 
 def _maximal_runs(weights: list[float]) -> list[tuple[int, int]]:
     """All maximal-scoring contiguous runs, as (first, last) index."""
-    runs: list[tuple[int, int, float, float]] = []  # first, last, sum before it, sum up to and with it
+    # First, last, sum before it, sum up to and with it, and the nearest run before it with a smaller sum before it: all in
+    # between have a larger one, so whoever looks for a smaller one need not look at them again.
+    runs: list[tuple[int, int, float, float, int]] = []
     total = 0.0
     for i, weight in enumerate(weights):
         before, total = total, total + weight
         if weight <= 0:
             continue
         first, left = i, before
-        while True:
-            j = next((k for k in range(len(runs) - 1, -1, -1) if runs[k][2] < left), None)
-            if j is None or runs[j][3] >= total:
-                break
-            first, left = runs[j][0], runs[j][2]
+        j = len(runs) - 1
+        while j >= 0 and runs[j][2] >= left:
+            j = runs[j][4]
+        while j >= 0 and runs[j][3] < total:
+            first, _, left, _, further = runs[j]
             del runs[j:]
-        runs.append((first, i, left, total))
-    return [(first, last) for first, last, _, _ in runs]
+            j = further
+        runs.append((first, i, left, total, j))
+    return [(first, last) for first, last, _, _, _ in runs]

@@ -28,6 +28,12 @@ class Thresholds:
         0.95, "share of a core's time in the kernel (system, irq, softirq) that counts as saturated"
     )
     core_saturated_ms: int = _threshold(300, "how long a core must be saturated at a stretch to be told, ms")
+    others_kernel_ratio: float = _threshold(
+        0.5, "mean share of the other cores' time in the kernel from which a saturated core is no more than they are"
+    )
+    core_unaccounted_ms: int = _threshold(
+        300, "how long a core's time must have stood still while the others' passed to be told, ms"
+    )
     cpu_full_ratio: float = _threshold(0.9, "share of all cores' time that is busy from which the machine itself is full")
     throttled_ratio: float = _threshold(0.25, "share of a cgroup's quota periods that were throttled")
     throttled_periods: int = _threshold(5, "throttled periods in the window below this prove nothing")
@@ -45,3 +51,4 @@ class Thresholds:
     irq_share: float = _threshold(0.9, "share of all device interrupts that one core takes")
     irq_rate: int = _threshold(20_000, "device interrupts a second below which their spread does not matter")
     recent_s: int = _threshold(3600, "kernel-log events within this many seconds before now count as current")
+    observer_wait_ms: int = _threshold(1000, "how long exhume itself may wait for a core before that is told, ms")

@@ -188,6 +188,7 @@ class _Walker:
             below = np.bincount(parent[within], weights=values[within], minlength=len(values)).astype(np.int64)
             return np.maximum(values - below, 0) * _PAGE
 
+        kinds = "lists" in (self._record.names or ())
         usage = own("usage")
         file, anon, unevictable = (np.maximum(columns[kind], 0) * _PAGE for kind in ("file", "anon", "unevictable"))
         swap = own("swap")
@@ -195,7 +196,7 @@ class _Walker:
             swap = np.maximum(swap - usage, 0)
         if fields.kmem is not None and not unified:
             kernel = own("kmem")
-        elif fields.lists is not None:
+        elif kinds:
             kernel = np.maximum(usage - file - anon - unevictable, 0)
         else:
             kernel = np.zeros_like(usage)
@@ -221,7 +222,7 @@ class _Walker:
             swap_bytes=swap,
             names=names,
             hierarchy=2 if unified else 1,
-            kinds=fields.lists is not None,
+            kinds=kinds,
             kernel_pins=fields.kernel_pins,
             counted=int(self._after["total"]) if fields.total is not None else -1,
             moved=changed or elsewhere or doubted or bool(self._lost) or not self._complete,

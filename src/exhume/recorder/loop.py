@@ -2,7 +2,7 @@
 
 The core readers keep their rhythm in this thread; all others run in a second one, so that a slow answer (a hung PID 1, a
 process table of thousands) costs no reading of the CPU. Each read fills a buffer of its own that is handed over whole: a
-reader that never comes back leaves nothing half-written, and only its own source is off.
+reader that never comes back leaves nothing half-written, only its own source is off, and a new thread goes on.
 """
 
 import queue
@@ -22,10 +22,12 @@ from exhume.recording.recording import Node, Recording
 
 # How long after the window the other thread may still take for its last readings.
 GRACE_NS = 4_000_000_000
+# How long one read may take before the others go on without it. systemd has a deadline of its own, of 1.5 s.
+STUCK_NS = 2_500_000_000
 ANCHOR_EVERY_NS = 1_000_000_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Source:
     """A reader and how it fared."""
 
@@ -62,19 +64,18 @@ def _where(error: Exception) -> str:
 class _Steady(threading.Thread):
     """Reads everything once, then each in its rhythm, then everything once more."""
 
-    def __init__(self, readers: list[_Source], node: Node, now: Callable[[], int], strict: bool) -> None:
+    def __init__(self, readers: list[_Source], node: Node, now: Callable[[], int], strict: bool, end: threading.Event) -> None:
         super().__init__(name="exhume-readers", daemon=True)
         self.done: queue.SimpleQueue[Recording] = queue.SimpleQueue()
         self.at: _Source | None = None
+        self.since = 0
+        self.abandoned = False
         self.failure: BaseException | None = None
         self._sources = readers
         self._node = node
         self._now = now
         self._strict = strict
-        self._end = threading.Event()
-
-    def finish(self) -> None:
-        self._end.set()
+        self._end = end
 
     def run(self) -> None:
         try:
@@ -85,10 +86,11 @@ class _Steady(threading.Thread):
     def _run(self) -> None:
         due = {}
         for source in self._sources:
-            self._read(source)
+            if not source.state:
+                self._read(source)
             if source.reader.every_ns:
                 due[id(source)] = time.monotonic_ns() + source.reader.every_ns
-        while not self._end.is_set():
+        while not self._end.is_set() and not self.abandoned:
             wait = min(due.values(), default=time.monotonic_ns() + ANCHOR_EVERY_NS) - time.monotonic_ns()
             if wait > 0 and self._end.wait(wait / 1e9):
                 break
@@ -102,13 +104,54 @@ class _Steady(threading.Thread):
             self._read(source)
 
     def _read(self, source: _Source) -> None:
-        if source.state == "off" and source.reader.every_ns == 0:
+        if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
-        self.at = source
+        self.at, self.since = source, time.monotonic_ns()
         buffer = Recording(self._node)
         source.read(buffer, self._now, self._strict)
-        self.done.put(buffer)
+        if not self.abandoned:
+            self.done.put(buffer)
         self.at = None
+
+
+class _Crew:
+    """The thread that reads, and its successor if it does not come back from a reader."""
+
+    def __init__(self, others: list[_Source], node: Node, now: Callable[[], int], strict: bool) -> None:
+        self.stuck: list[_Source] = []
+        self._others, self._node, self._now, self._strict = others, node, now, strict
+        self._end = threading.Event()
+        self._threads = [self._begin()]
+
+    def _begin(self) -> _Steady:
+        sources = [source for source in self._others if source not in self.stuck]
+        thread = _Steady(sources, self._node, self._now, self._strict, self._end)
+        thread.start()
+        return thread
+
+    def look_after(self) -> None:
+        """A reader that has not come back for so long is left to itself, and the others go on without it."""
+        thread = self._threads[-1]
+        at = thread.at
+        if at is not None and time.monotonic_ns() - thread.since > STUCK_NS:
+            thread.abandoned = True
+            self.stuck.append(at)
+            self._threads.append(self._begin())
+
+    def finish(self, recording: Recording) -> None:
+        self._end.set()
+        deadline = time.monotonic_ns() + GRACE_NS
+        while self._threads[-1].is_alive() and time.monotonic_ns() < deadline:
+            self._threads[-1].join(0.1)
+            self.look_after()
+        for thread in self._threads:
+            while not thread.done.empty():
+                recording.extend(thread.done.get())
+            if thread.failure is not None:
+                raise thread.failure
+        last = self._threads[-1]
+        if last.is_alive() and last.at is not None:
+            self.stuck.append(last.at)
 
 
 def record(root: Root, for_ns: int, progress: Callable[[float], None] | None = None, strict: bool = False) -> Recording:
@@ -118,23 +161,17 @@ def record(root: Root, for_ns: int, progress: Callable[[float], None] | None = N
     with Clock() as clock:
         fast = [_Source(reader, clock.now()) for reader in sources.fast(root)]
         others = [_Source(reader, clock.now()) for reader in sources.steady(root, tree)]
-        steady = _Steady(others, recording.node, clock.now, strict)
-        steady.start()
-        _keep_time(recording, clock, fast, for_ns, progress, strict)
-        steady.finish()
-        steady.join(GRACE_NS / 1e9)
-        while not steady.done.empty():
-            recording.extend(steady.done.get())
-        if steady.failure is not None:
-            raise steady.failure
-        stuck = steady.at if steady.is_alive() else None
+        crew = _Crew(others, recording.node, clock.now, strict)
+        _keep_time(recording, clock, fast, for_ns, crew, progress, strict)
+        crew.finish(recording)
         recording["sources"].add(clock.now(), "clock", *_clock_state(clock), 0)
+        _count_own_wait(recording, clock.now())
     for source in fast + others:
         state, reason = source.state or "off", source.reason
-        if source is stuck:
-            state, reason = "off", f"no answer within {(for_ns + GRACE_NS) / 1e9:.0f} s"
+        if source in crew.stuck:  # findings/observer_starved.py knows this sentence
+            state, reason = "off", f"no answer within {STUCK_NS / 1e9:.1f} s"
         elif not source.state:
-            reason = "not asked: a source before it did not answer"
+            reason = "not asked: too late"
         recording["sources"].add(source.since, source.reader.name, state, reason, source.cost)
     return recording
 
@@ -144,6 +181,7 @@ def _keep_time(
     clock: Clock,
     fast: list[_Source],
     for_ns: int,
+    crew: _Crew,
     progress: Callable[[float], None] | None,
     strict: bool,
 ) -> None:
@@ -159,6 +197,7 @@ def _keep_time(
             anchored = now
         for source in fast:
             source.read(recording, clock.now, strict)
+        crew.look_after()
         if progress is not None:
             progress(min(1.0, (now - start) / for_ns))
         if now >= end:
@@ -168,7 +207,17 @@ def _keep_time(
         time.sleep(max(0, min(due, end) - time.monotonic_ns()) / 1e9)
 
 
+def _count_own_wait(recording: Recording, now: int) -> None:
+    """How long this thread was runnable and did not run, since it began (sched_info.run_delay, CONFIG_SCHED_INFO)."""
+    try:
+        words = Root().read("proc/thread-self/schedstat", 256).split()
+    except Unreadable:
+        return
+    if len(words) == 3 and words[1].isdigit() and len(words[1]) < 19:
+        recording.count(now, "own_wait_ns", int(words[1]))
+
+
 def _clock_state(clock: Clock) -> tuple[str, str]:
     if clock.reason:
-        return "off", f"{clock.reason}; kernel-log times may be off by some milliseconds"
+        return "off", f"{clock.reason}; kernel-log times may be off, by more the longer ago the node booted"
     return "on", ""

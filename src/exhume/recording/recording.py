@@ -1,14 +1,16 @@
 """A recording in memory: columns per table, appended by readers and read by detectors as numpy arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.recording.columns import CHUNK, IntColumn
 from exhume.recording.schema import TABLES, TableSchema
 
+Derived = TypeVar("Derived")
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Value: TypeAlias = int | str | Labels
 Ints: TypeAlias = NDArray[np.int64]
@@ -34,7 +36,7 @@ class Table:
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
-        self._columns: list[list[Any]] = [[] for _ in schema.columns]
+        self._columns: list[Any] = [IntColumn() if column.kind in ("time", "int") else [] for column in schema.columns]
         self._index = {column.name: i for i, column in enumerate(schema.columns)}
 
     def __len__(self) -> int:
@@ -45,13 +47,17 @@ class Table:
             raise TypeError(f"{self.schema.name} has {len(self._columns)} columns, got {len(row)} values")
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
+        if len(self) % CHUNK == 0:
+            for column in self._columns:
+                if isinstance(column, IntColumn):
+                    column.pack()
 
     def extend(self, other: "Table") -> None:
         for column, more in zip(self._columns, other._columns, strict=True):
             column.extend(more)
 
     def ints(self, name: str) -> Ints:
-        return np.array(self._columns[self._index[name]], dtype=np.int64)
+        return cast(IntColumn, self._columns[self._index[name]]).ints()
 
     def texts(self, name: str) -> list[str]:
         return list(self._columns[self._index[name]])
@@ -92,6 +98,7 @@ class Recording:
         self.tables = {name: Table(schema) for name, schema in TABLES.items()}
         self._counters: dict[str, dict[Labels, Series]] = {}
         self._counted = -1
+        self._derived: dict[tuple[str, Callable[..., Any]], tuple[int, Any]] = {}
 
     def __getitem__(self, table: str) -> Table:
         return self.tables[table]
@@ -115,6 +122,14 @@ class Recording:
 
     def counter(self, name: str, at: Labels = ()) -> Series | None:
         return self.counters(name).get(at)
+
+    def derived(self, table: str, make: Callable[["Recording"], Derived]) -> Derived:
+        """What `make` works out from a table, worked out once for all who ask, and again only after rows were added."""
+        rows = len(self.tables[table])
+        known = self._derived.get((table, make))
+        if known is None or known[0] != rows:
+            known = self._derived[table, make] = (rows, make(self))
+        return cast(Derived, known[1])
 
     @property
     def window(self) -> tuple[int, int]:

@@ -1,8 +1,10 @@
 """The hand of the purge: a child process that reclaims in short bites, on a core that serves no network queue, and rests.
 
-cgroup v1 has `memory.force_empty`, which takes no size and goes on until nothing is left: it is interrupted by a timer (it
-returns EINTR, and what was freed stays freed). v2 has `memory.reclaim`, which takes a size. Either way one bite is about
-10 ms, and three times as long is rested, so that no core is kept in the kernel. If we die, the child does.
+cgroup v1 has `memory.force_empty`, which takes no size and goes on until nothing is left: a timer interrupts it (it returns
+EINTR, and what was freed stays freed). v2 has `memory.reclaim`, which takes a size. Bites begin small, because the first
+look at a dead group takes all it has, and grow while nothing goes; before each it is asked whether one more like the dearest
+so far would take more from the living than was agreed to. After each three times as long is rested, so that no core is kept
+in the kernel. If we die, the child does.
 """
 
 import ctypes
@@ -15,11 +17,12 @@ from dataclasses import dataclass
 from exhume.errors import Unreadable
 from exhume.node.root import Root
 
-BITE_S = 0.01
+# How long a bite of memory.force_empty may last, and how much one of memory.reclaim may ask for; each doubling is a size.
+SMALLEST_S = 0.001
+SMALLEST_BYTES = 256 << 10
+LARGEST = 4
 REST = 3.0
-SHORTEST_REST_S = 0.03
-# memory.reclaim, a bite: small against any cache worth keeping.
-BITE_BYTES = 1 << 20
+SHORTEST_REST_S = 0.01
 _PR_SET_PDEATHSIG = 1
 
 
@@ -72,9 +75,9 @@ class Reclaimer:
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
-    def bite(self) -> Bite:
+    def bite(self, size: int) -> Bite:
         """One bite, then the rest after it."""
-        os.write(self._ask, b"!")
+        os.write(self._ask, bytes([size]))
         raw = os.read(self._answered, 200)
         if not raw:
             raise Unreadable("the reclaiming process died")
@@ -94,9 +97,9 @@ def _child(fd: int, asked: int, answer: int, version: int, core: int | None) -> 
             os.sched_setaffinity(0, {core})
         os.nice(10)
         write = _force_empty if version == 1 else _reclaim
-        while os.read(asked, 1):
+        while size := os.read(asked, 1):
             start = time.monotonic()
-            said = write(fd)
+            said = write(fd, size[0])
             os.write(answer, f"{time.monotonic() - start:.4f} {said}".encode())
     except BaseException:
         code = 1
@@ -108,9 +111,9 @@ def _alarm(*_: object) -> None:
     raise _Time  # otherwise Python would take the write up again after EINTR (PEP 475)
 
 
-def _force_empty(fd: int) -> str:
+def _force_empty(fd: int, size: int) -> str:
     try:
-        signal.setitimer(signal.ITIMER_REAL, BITE_S)
+        signal.setitimer(signal.ITIMER_REAL, SMALLEST_S * 2**size)
         try:
             os.write(fd, b"0")
         finally:
@@ -122,9 +125,10 @@ def _force_empty(fd: int) -> str:
         return os.strerror(error.errno or 0)
 
 
-def _reclaim(fd: int) -> str:
+def _reclaim(fd: int, size: int) -> str:
     """swappiness=0 (6.11) keeps anonymous memory where it is; an older kernel refuses the word, and is asked without."""
-    for wish in (f"{BITE_BYTES} swappiness=0", str(BITE_BYTES)):
+    wanted = SMALLEST_BYTES << size
+    for wish in (f"{wanted} swappiness=0", str(wanted)):
         try:
             os.write(fd, wish.encode())
             return ""
@@ -144,17 +148,22 @@ def bites(
     Yields (how many are left, "") after each bite, and at the end (left, why it ended).
     """
     left = zombies()
-    still = 0
+    taken = dearest = still = size = 0
     for _ in range(most):
-        said = reclaimer.bite().said
+        said = reclaimer.bite(size).said
         before, left = left, zombies()
-        still = 0 if left < before else still + 1
+        dearest, taken = max(dearest, lost() - taken), lost()
         if left <= 0:
             yield left, "all gone"
             return
-        if lost() > most_lost:
-            yield left, "the live groups had lost as much cache as was agreed to"
+        if taken + dearest > most_lost:
+            yield left, "one bite more could have taken more from the live groups than was agreed to"
             return
+        if left < before:
+            still = 0
+        else:
+            still += 1
+            size = min(size + 1, LARGEST)
         if said == "empty" or (said and still >= 3):
             yield left, f"the kernel had nothing more to reclaim ({said})"
             return

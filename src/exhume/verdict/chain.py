@@ -7,27 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.findings.model import Finding
+from exhume.verdict.kinds import ACCUSES, CAUSES, SYMPTOMS
 from exhume.verdict.report import Link
 
-# Programs that read memory-cgroup statistics or manage cgroups on their own account, so that zombies make them slow:
-# libcontainer's v1 statistics read memory.numa_stat for kubelet, cAdvisor, dockerd and containerd; systemd and the node
-# agents read memory.stat.
-READERS = (
-    "kubelet",
-    "cadvisor",
-    "dockerd",
-    "containerd",
-    "crio",
-    "systemd",
-    "node_exporter",
-    "node-exporter",
-    "datadog-agent",
-    "amazon-ssm-agen",
-    "amazon-cloudwat",
-    "below",
-)
-# Kernel threads and what they do; on their account zombies are walked when memory is reclaimed.
-RECLAIMERS = ("kswapd", "kcompactd", "khugepaged")
+# Programs that read memory-cgroup statistics on their own account. On v1 before 5.8 libcontainer's memory.numa_stat made
+# the kernel walk every group, dead ones included, for kubelet, cAdvisor, dockerd and containerd alike (dd8657b6c1cb).
+READERS = ("kubelet", "cadvisor", "dockerd", "containerd", "crio", "node_exporter", "node-exporter", "datadog-agent")
+# kswapd visits every memory cgroup, dead ones included, on each pass (shrink_node_memcgs).
+RECLAIMER = "kswapd"
+# What happened longer before or after than this is not put side by side.
+TOGETHER_NS = 60 * 10**9
+# A link below this is not evidence enough to go on from.
+WEAKEST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +28,20 @@ class _Rule:
     judge: Callable[[Finding, Finding], tuple[float, str] | None]
 
 
+def _contains(parent: object, path: object) -> bool:
+    """Whether a cgroup path lies in another, by whole names."""
+    return isinstance(parent, str) and isinstance(path, str) and (path == parent or path.startswith(parent.rstrip("/") + "/"))
+
+
 def _loop_leaks(loop: Finding, zombies: Finding) -> tuple[float, str] | None:
-    parent, cgroup = zombies.value("parent"), loop.value("cgroup")
-    grew = zombies.number("growth")
-    if isinstance(parent, str) and isinstance(cgroup, str) and cgroup.startswith(parent):
-        return 0.7, f"the zombies were below {parent}, where this unit lives"
-    if grew > 0 and "while we looked" in loop.summary:
-        return 0.6, f"{grew:.0f} zombies came while the unit restarted; `exhume zombies` names where they were"
+    """A unit is only blamed for zombies inside its own cgroup, or for a number that fits: a slice holds everybody's."""
+    if _contains(loop.value("cgroup"), zombies.value("parent")):
+        return 0.8, "the zombies were below this unit's own cgroup"
+    grew, meanwhile = zombies.number("growth"), loop.number("restarts in the window")
+    if meanwhile >= 2 and 0.5 <= grew / meanwhile <= 2.0:
+        return 0.6, f"{meanwhile:,.0f} restarts and {grew:,.0f} new zombies while we looked"
     restarts, count = loop.number("restarts"), zombies.number("zombies")
-    if count and 0.5 <= restarts / count <= 2.0:
+    if restarts >= 100 and 0.8 <= count / restarts <= 1.25:
         return 0.6, f"{restarts:,.0f} restarts, {count:,.0f} zombies: about one each"
     return None
 
@@ -53,9 +49,8 @@ def _loop_leaks(loop: Finding, zombies: Finding) -> tuple[float, str] | None:
 def _loop_is_the_leak(loop: Finding, leak: Finding) -> tuple[float, str] | None:
     if leak.value("unit") == loop.subject:
         return 0.9, "the unit that owns the leaked cgroups is the one that restarts"
-    home, cgroup = leak.value("home"), loop.value("cgroup")
-    if isinstance(home, str) and isinstance(cgroup, str) and home != "/" and cgroup.startswith(home):
-        return 0.5, f"the zombies were below {home}, where this unit lives"
+    if _contains(loop.value("cgroup"), leak.value("home")):
+        return 0.8, "the zombies were below this unit's own cgroup"
     return None
 
 
@@ -66,45 +61,50 @@ def _leak_makes_zombies(leak: Finding, zombies: Finding) -> tuple[float, str] | 
 def _zombies_saturate(zombies: Finding, core: Finding) -> tuple[float, str] | None:
     if zombies.severity == "info":
         return None
-    process = str(core.value("process") or "")
-    comm = process.rsplit(" [", 1)[0]
-    if comm.startswith(RECLAIMERS):
-        return 0.7, f"{comm} walks every memory cgroup, dead ones included, on each pass"
+    comm = str(core.value("process") or "").rsplit(" [", 1)[0]
+    if comm.startswith(RECLAIMER):
+        return 0.7, f"{comm} visits every memory cgroup on each pass, dead ones included"
     if comm in READERS:
         return (
-            0.7,
-            f"{comm} reads memory-cgroup statistics, which on many kernels walks the dead too; no stack was taken to see it",
+            0.6,
+            f"{comm} reads memory-cgroup statistics, which on older kernels walks the dead too; no stack was taken to see it",
         )
-    return 0.4, "both are there at once; no stack was taken to show that this core walks them"
+    return 0.3, "both are there at once; no stack was taken to show that this core walks them"
 
 
 def _dirs_saturate(dirs: Finding, core: Finding) -> tuple[float, str] | None:
-    return 0.4, "both are there at once; no stack was taken to show that this core walks them"
+    return 0.3, "both are there at once; no stack was taken to show that this core walks them"
 
 
 def _reclaim_saturates(reclaim: Finding, core: Finding) -> tuple[float, str] | None:
-    return 0.5, "reclaim is kernel time; no stack was taken to show that it is this core's"
+    if str(core.value("process") or "").startswith(RECLAIMER):
+        return 0.8, "it is kswapd that keeps this core busy"
+    return 0.4, "reclaim is kernel time; no stack was taken to show that it is this core's"
 
 
 def _core_starves(core: Finding, napi: Finding) -> tuple[float, str] | None:
-    if core.value("core") == napi.value("core") is not None:
-        return 0.9, f"the queue that was not polled is served by core {core.value('core')}"
-    if napi.value("core") is None:
-        return 0.5, "which core serves the queue is not known"
-    return 0.3, f"the queue is served by core {napi.value('core')}, another one, at least now"
+    """A queue is polled on the core that takes its interrupts. Once ksoftirqd owns the work there, or while softirqs are
+    off, a long stay in the kernel keeps the poll waiting; another core's does not."""
+    serves = napi.value("core")
+    if serves is not None and serves != core.value("core"):
+        return None
+    apart = max(0, core.start - napi.end, napi.start - core.end)
+    if apart <= TOGETHER_NS:
+        if serves is None:
+            return 0.4, "at the same time; which core serves the queue is not known"
+        return 0.9, f"at the same time, and the queue is served by core {serves}"
+    if serves is None:
+        return None
+    return 0.4, f"core {serves} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
 
 
 def _starved_resets(napi: Finding, reset: Finding) -> tuple[float, str] | None:
     if napi.subject != reset.subject:
         return None
-    gap_s = (reset.end - napi.end) / 1e9
-    if -1 <= gap_s <= 60:
-        return 0.95, f"the driver reset {reset.subject} {max(0, gap_s):.1f} s after its poll was found late"
-    return 0.5, f"same device, {abs(gap_s):,.0f} s apart"
-
-
-def _core_resets(core: Finding, reset: Finding) -> tuple[float, str] | None:
-    return 0.3, "a core that does not leave the kernel cannot poll; no driver line names the core"
+    gap_ns = reset.end - napi.end
+    if -1_000_000_000 <= gap_ns <= TOGETHER_NS:
+        return 0.95, f"the driver reset {reset.subject} {max(0, gap_ns) / 1e9:.1f} s after its poll was found late"
+    return None
 
 
 RULES = (
@@ -116,12 +116,12 @@ RULES = (
     _Rule("reclaim", "core-saturated", _reclaim_saturates),
     _Rule("core-saturated", "napi-starved", _core_starves),
     _Rule("napi-starved", "nic-reset", _starved_resets),
-    _Rule("core-saturated", "nic-reset", _core_resets),
 )
 
 
-def longest(findings: list[Finding]) -> tuple[Link, ...]:
-    """The chain with the most links, the surest among equals. A lone finding is no chain."""
+def strongest(findings: list[Finding]) -> tuple[Link, ...]:
+    """The chain that reaches the worst symptom, names a cause surely enough to accuse it, and explains most. A lone finding is
+    no chain."""
     best: tuple[Link, ...] = ()
     for finding in findings:
         for chain in _from(finding, findings):
@@ -138,8 +138,10 @@ def confidence(chain: tuple[Link, ...]) -> float:
     return product
 
 
-def _rank(chain: tuple[Link, ...]) -> tuple[int, float]:
-    return len(chain), confidence(chain)
+def _rank(chain: tuple[Link, ...]) -> tuple[int, bool, int, float]:
+    reached = next((SYMPTOMS.index(link.finding.kind) for link in reversed(chain) if link.finding.kind in SYMPTOMS), -1)
+    sure = confidence(chain)
+    return reached, bool(chain) and chain[0].finding.kind in CAUSES and sure >= ACCUSES, len(chain), sure
 
 
 def _from(finding: Finding, findings: list[Finding], because: str = "", sure: float = 1.0) -> list[tuple[Link, ...]]:
@@ -149,6 +151,6 @@ def _from(finding: Finding, findings: list[Finding], because: str = "", sure: fl
         if rule.cause != finding.kind:
             continue
         for effect in findings:
-            if effect.kind == rule.effect and (judged := rule.judge(finding, effect)) is not None:
+            if effect.kind == rule.effect and (judged := rule.judge(finding, effect)) is not None and judged[0] >= WEAKEST:
                 chains.extend((here, *rest) for rest in _from(effect, findings, judged[1], judged[0]))
     return chains

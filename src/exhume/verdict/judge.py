@@ -1,30 +1,16 @@
 """The verdict on a recording: health, cause, chain, and what was ruled out."""
 
+from dataclasses import dataclass, replace
+
 from exhume.findings.detectors import examine
 from exhume.findings.model import SEVERITIES, Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.verdict.chain import confidence, longest
+from exhume.verdict.advice import next_steps, remedies
+from exhume.verdict.chain import confidence, strongest
+from exhume.verdict.kinds import ACCUSES, CAUSES, CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from exhume.verdict.report import Culprit, Health, Link, Report, RuledOut, Source, Verdict, wall
 
-# What can be the cause of a starving node. The other kinds are what it suffers from.
-CAUSES = (
-    "memcg-leak",
-    "zombie-memcgs",
-    "cgroup-dirs-leak",
-    "crash-loop",
-    "reclaim",
-    "cpu-full",
-    "cpu-throttled",
-    "steal",
-    "writeback-stall",
-    "page-fault-storm",
-    "printk-flood",
-    "irq-imbalance",
-    "oom",
-    "defunct-processes",
-)
-SYMPTOMS = ("soft-lockup", "nic-reset", "napi-starved", "core-saturated")
 # How sure a finding on its own names what is wrong: it was measured, but nothing was shown to follow from it.
 ALONE = 0.8
 
@@ -45,46 +31,75 @@ def judge(recording: Recording, thresholds: Thresholds) -> Report:
 
 
 def _health(recording: Recording, findings: list[Finding]) -> Health:
-    worst = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
+    worst = max((SEVERITIES.index(finding.severity) for finding in findings if finding.kind not in TENANTS), default=0)
     if worst == 2:
         return "critical"
     if worst == 1:
         return "warning"
-    # Healthy may only be said by somebody who has looked: without the cores and the cgroups there is nothing to go by.
-    if not recording.on("cpu") and not len(recording["memcg"]):
-        return "unknown"
-    return "healthy"
+    # Healthy may only be said by somebody who has looked.
+    return "healthy" if recording.on("cpu") else "unknown"
 
 
 def _verdict(health: Health, findings: list[Finding], examined: list[Examined]) -> Verdict:
-    serious = [finding for finding in findings if finding.severity != "info"]
-    chain = longest(serious)
-    found = {finding.kind for finding in serious}
-    ruled_out = tuple(RuledOut(one.kind, one.ruled_out) for one in examined if one.ruled_out and one.kind not in found)
-    unseen = tuple(RuledOut(one.kind, one.unseen) for one in examined if one.unseen)
+    found = {finding.kind for finding in findings if finding.severity != "info"}
+    base = Verdict(
+        None,
+        "",
+        0.0,
+        "Nothing could be seen of this node",
+        ruled_out=tuple(RuledOut(one.kind, one.ruled_out) for one in examined if one.ruled_out and one.kind not in found),
+        unseen=tuple(RuledOut(one.kind, one.unseen) for one in examined if one.unseen),
+    )
     if health == "unknown":
-        return Verdict(None, "", 0.0, "Nothing could be seen of this node", ruled_out=ruled_out, unseen=unseen)
+        return base
+    serious = [finding for finding in findings if finding.severity != "info" and finding.kind not in TENANTS]
     if not serious:
-        return Verdict(None, "", 1.0, "No sign of starvation", ruled_out=ruled_out, unseen=unseen)
-    if chain and chain[0].finding.kind in CAUSES:
-        cause, sure = chain[0].finding, confidence(chain)
-    else:
-        causes = sorted(
-            (finding for finding in serious if finding.kind in CAUSES),
-            key=lambda finding: (-SEVERITIES.index(finding.severity), CAUSES.index(finding.kind)),
-        )
-        symptoms = [finding for finding in serious if finding.kind in SYMPTOMS]
-        if not causes or (symptoms and symptoms[0].severity == "critical" and causes[0].severity != "critical"):
-            shown = chain or (Link(symptoms[0], "", 1.0),)
-            return Verdict(None, shown[0].finding.subject, 0.0, _unexplained(shown), shown, ruled_out, unseen, _culprits(shown))
-        cause, sure = causes[0], ALONE
-        chain = (Link(cause, "", 1.0),)
-    summary = _summary(cause, chain)
-    return Verdict(cause.kind, cause.subject, sure, summary, chain, ruled_out, unseen, _culprits(chain))
+        return replace(base, confidence=1.0, summary="No sign of starvation")
+    named = _named(serious)
+    verdict = replace(
+        base,
+        cause=named.cause.kind if named.cause is not None else None,
+        subject=(named.cause or named.chain[0].finding).subject,
+        confidence=named.confidence,
+        summary=_summary(named),
+        chain=named.chain,
+        culprits=_culprits(named.chain),
+    )
+    return replace(verdict, remedies=remedies(verdict), next=next_steps(verdict, findings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What the verdict rests on."""
+
+    cause: Finding | None
+    chain: tuple[Link, ...]
+    confidence: float
+
+
+def _named(serious: list[Finding]) -> _Named:
+    chain = strongest(serious)
+    symptoms = [finding for kind in reversed(SYMPTOMS) for finding in serious if finding.kind == kind]
+    if chain and chain[-1].finding.kind in SYMPTOMS:
+        sure = confidence(chain)
+        if chain[0].finding.kind in CAUSES and sure >= ACCUSES:
+            return _Named(chain[0].finding, chain, sure)
+        return _Named(None, chain, 0.0)
+    if symptoms:
+        # Whatever else is there, nothing says that it did this.
+        return _Named(None, (Link(symptoms[0], "", 1.0),), 0.0)
+    for kind in PAINS:
+        for finding in serious:
+            if finding.kind == kind:
+                return _Named(finding, (Link(finding, "", 1.0),), ALONE)
+    if chain and confidence(chain) >= ACCUSES:
+        return _Named(chain[0].finding, chain, confidence(chain))
+    first = min(serious, key=lambda finding: CAUSES.index(finding.kind) if finding.kind in CAUSES else len(CAUSES))
+    return _Named(first, (Link(first, "", 1.0),), ALONE)
 
 
 _TITLES = {
-    "memcg-leak": "zombie memory cgroups of {subject}",
+    "memcg-leak": "the zombie memory cgroups of {subject}",
     "zombie-memcgs": "{count} zombie memory cgroups",
     "cgroup-dirs-leak": "leaked cgroup directories",
     "crash-loop": "zombie memory cgroups of the crash-looping {subject}",
@@ -97,38 +112,43 @@ _HARM = {
 }
 
 
-def _summary(cause: Finding, chain: tuple[Link, ...]) -> str:
+def _summary(named: _Named) -> str:
+    chain, cause = named.chain, named.cause
     last = chain[-1].finding
+    if cause is None:
+        return _unexplained(chain)
     if last.kind not in SYMPTOMS:
-        # Nothing has come to harm yet: the chain is only about where it comes from.
-        said = cause.summary
-        if cause.kind == "crash-loop":
-            said = f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind"
-        return said[0].upper() + said[1:]
+        # Nothing has come to harm yet: it is only about what is there, and where it comes from.
+        if cause.kind == "crash-loop" and len(chain) > 1:
+            return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind; no harm seen yet"
+        return cause.summary + ("; no harm seen yet" if cause.kind in CONDITIONS[:3] else "")
     title = _TITLES.get(cause.kind, cause.kind).format(subject=cause.subject, count=f"{cause.number('zombies'):,.0f}")
     harm = _HARM.get(last.kind, "harm this node").format(subject=last.subject)
-    likely = "" if confidence(chain) >= 0.8 else "probably "
-    return f"{title[0].upper()}{title[1:]} {likely}{harm}"
+    likely = "" if named.confidence >= 0.8 else "probably "
+    return f"{title} {likely}{harm}"
 
 
 def _unexplained(chain: tuple[Link, ...]) -> str:
-    first = chain[0].finding
-    if first.kind == "core-saturated":
-        what = f"{first.subject} was full of kernel time for {first.number('longest'):,.0f} ms"
+    """The worst that was seen; what may have led to it is in the chain, and is not proven."""
+    last = chain[-1].finding
+    if last.kind == "core-saturated":
+        what = f"{last.subject} was full of kernel time for {last.number('longest'):,.0f} ms"
     else:
-        what = first.summary
-    return f"{what[0].upper()}{what[1:]}; why is not visible"
+        what = last.summary
+    if len(chain) > 1 and chain[0].finding.kind in CAUSES:
+        return f"{what}; why is not proven, what may have led to it is below"
+    return f"{what}; why is not visible"
 
 
 def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
-    """Who did it, as far as a finding of the chain names a process or a unit."""
+    """Whose doing it is: who leaks, never who merely has to walk what was leaked."""
     for link in chain:
         if link.finding.kind == "memcg-leak":
             return (Culprit(link.finding.subject, link.finding.number("share")),)
-        if link.finding.kind == "crash-loop" and len(chain) == 1:
-            return (Culprit(link.finding.subject, 1.0),)
-        process = link.finding.value("its cgroup") or link.finding.value("process")
-        if isinstance(process, str):
-            longest_ms = link.finding.number("longest") or 1.0
-            return (Culprit(process, min(1.0, link.finding.number("its system time") / longest_ms)),)
+    first = chain[0].finding
+    if first.kind == "crash-loop":
+        return (Culprit(first.subject, 1.0),)
+    process = first.value("its cgroup") or first.value("process")
+    if first.kind == "core-saturated" and isinstance(process, str):
+        return (Culprit(process, min(1.0, first.number("its system time") / max(1.0, first.number("longest")))),)
     return ()

@@ -51,6 +51,8 @@ class Verdict:
     unseen: tuple[RuledOut, ...] = ()
     culprits: tuple[Culprit, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    next: tuple[str, ...] = ()
+    """What to do now, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "unseen": [{"kind": item.kind, "because": item.because} for item in verdict.unseen],
             "culprits": [{"subject": item.subject, "share": round(item.share, 3)} for item in verdict.culprits],
             "remedies": [{"id": r.id, "target": r.target, "summary": r.summary} for r in verdict.remedies],
+            "next": list(verdict.next),
         },
         "incidents": [],
         "findings": [

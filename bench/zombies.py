@@ -1,0 +1,192 @@
+"""exhume zombies: naming, grouping, churn and purge on the real kernel."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.measure import Row, cost, median
+from tests import zombies
+
+NAME = [sys.executable, "-m", "exhume", "zombies", "--json"]
+MIB = 1 << 20
+
+
+def _json(*argv: str) -> dict[str, object]:
+    done = subprocess.run([sys.executable, "-m", "exhume", "zombies", *argv], capture_output=True, text=True, check=False)
+    document = json.loads(done.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def _need() -> None:
+    if why := zombies.unavailable():
+        raise RuntimeError(why)
+
+
+def zombies_named(count: int = 60_000) -> Iterator[Row]:
+    """60,000 real zombies, all named: wall with start-up, memory, longest stay in the kernel."""
+    _need()
+    with zombies.zombies(count):
+        cost(NAME)
+        seen = median([cost(NAME) for _ in range(5)])
+        before = zombies.total()
+        document = _json("--json")
+        after = zombies.total()
+        from exhume.node.memcg_walk import walk
+
+        longest = sorted(walk().longest_call_ns for _ in range(5))[2]
+        found = int(str(document["zombies"])) + int(str(document["live"]))
+        tree = ["sh", "-c", f"find {zombies.MEMORY} -type d | wc -l; cat /proc/cgroups"]
+        by_hand = median([cost(tree) for _ in range(5)])
+    yield Row(f"exhume zombies with {count:,}: wall, start-up included", seen.wall_s, None, "s", 0.6)
+    yield Row("  peak memory", seen.peak_mb, None, "MB", 150.0)
+    yield Row("  longest stay in the kernel", longest / 1e6, None, "ms", 1.0)
+    yield Row("  groups missing against /proc/cgroups", max(0, min(before, after) - found), None, "", 0.0)
+    yield Row("  wall, against counting them by find and /proc/cgroups", seen.wall_s, by_hand.wall_s, "s")
+
+
+def zombies_groups(groups: int = 20, each: int = 3_000) -> Iterator[Row]:
+    """20 places with 3,000 zombies each: every one found with its exact count."""
+    _need()
+    with ExitStack() as stack:
+        for i in range(groups):
+            stack.enter_context(zombies.zombies(each, f"place-{chr(97 + i)}"))
+        document = _json("--json")
+    listed = document["groups"]
+    assert isinstance(listed, list)
+    exact = sum(one["zombies"] == each and "/exhume-test/place-" in one["path"] for one in listed)
+    yield Row(f"places of {groups} with {each:,} zombies that were not found exactly", groups - exact, None, "", 0.0)
+
+
+_CHURN = """
+import os, sys, time
+parent, end, i = sys.argv[1], time.monotonic() + float(sys.argv[2]), 0
+os.makedirs(parent, exist_ok=True)
+while time.monotonic() < end:
+    for k in range(10):
+        os.mkdir(f"{parent}/churn{os.getpid()}-{i}"); os.rmdir(f"{parent}/churn{os.getpid()}-{i}"); i += 1
+    time.sleep(max(0, i / 1000 - (time.monotonic() - end + float(sys.argv[2]))))
+os.rmdir(parent)
+print(i)
+"""
+
+
+def walk_churn(seconds: int = 60) -> Iterator[Row]:
+    """Walks while two processes make and remove 1,000 groups a second each: nothing hangs, doubles or is invented."""
+    _need()
+    from exhume.node.memcg_walk import walk
+
+    zombies.PARENT.mkdir(exist_ok=True)
+    churners = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CHURN, str(zombies.PARENT / f"churn{i}"), str(seconds)], stdout=subprocess.PIPE, text=True
+        )
+        for i in range(2)
+    ]
+    walks = doubled = invented = incomplete = 0
+    slowest = 0.0
+    known = ("/exhume-test/churn",)
+    with zombies.zombies(2_000):
+        before = {path for path in walk().paths() if not path.startswith(known)}
+        end = time.monotonic() + seconds - 2
+        while time.monotonic() < end:
+            start = time.monotonic()
+            seen = walk()
+            slowest = max(slowest, time.monotonic() - start)
+            walks += 1
+            doubled += len(seen) - len(set(seen.serial.tolist()))
+            incomplete += not seen.complete
+            if walks % 20 == 0:
+                fresh = [path for path in seen.paths() if not path.startswith(known) and path not in before]
+                invented += sum(not _plausible(path) for path in fresh)
+    made = sum(int(churner.communicate()[0]) for churner in churners)
+    yield Row(f"walks in {seconds} s of churn ({made / seconds:,.0f} groups made and removed a second)", walks, None, "")
+    yield Row("  slowest walk", slowest, None, "s")
+    yield Row("  walks that did not end", incomplete, None, "", 0.0)
+    yield Row("  groups that came twice", doubled, None, "", 0.0)
+    yield Row("  groups that were never made", invented, None, "", 0.0)
+
+
+def _plausible(path: str) -> bool:
+    """A group that came meanwhile from elsewhere on the machine has printable names of directories that are really there."""
+    return path.isprintable() and (
+        os.path.isdir(f"{zombies.MEMORY}{path}") or os.path.isdir(f"{zombies.MEMORY}{os.path.dirname(path)}")
+    )
+
+
+def purge(cache: int = 10_000, tmpfs: int = 20_000, sibling_mib: int = 500) -> Iterator[Row]:
+    """10,000 on page cache, 20,000 on tmpfs, and a live sibling with 500 MB of cache below the same parent."""
+    _need()
+    parent = zombies.PARENT / "purge"
+    sibling = parent / "live"
+    sibling.mkdir(parents=True)
+    home = zombies.own_cgroup()
+    with tempfile.NamedTemporaryFile(prefix="exhume-test-") as big:
+        try:
+            (sibling / "tasks").write_text("0")
+            for _ in range(sibling_mib):
+                big.write(bytes(MIB))
+            big.flush()
+            os.fsync(big.fileno())
+            (home / "tasks").write_text("0")
+            with zombies.zombies(cache, "purge", keep=True), zombies.zombies(tmpfs, "purge", tmpfs=True, keep=True):
+                before = int((sibling / "memory.usage_in_bytes").read_text())
+                with _Shares() as shares:
+                    document = _json("purge", "--under", "/exhume-test/purge", "--yes", "--json")
+                after = int((sibling / "memory.usage_in_bytes").read_text())
+        finally:
+            (home / "tasks").write_text("0")
+            zombies.remove(parent)
+    outcomes = document["outcomes"]
+    assert isinstance(outcomes, list)
+    gone, asked = outcomes[0]["gone"], outcomes[0]["zombies"]
+    yield Row(f"of {asked:,} zombies on page cache that stayed", (asked - gone) / asked, None, "", 0.01)
+    yield Row("  cache that the live sibling lost, of 500 MB", (before - after) / before, None, "", 0.05)
+    yield Row("  busiest core in the kernel in any 200 ms", shares.worst, None, "", 0.5)
+
+
+class _Shares:
+    """The largest share of kernel time that any core had in any 200 ms."""
+
+    def __enter__(self) -> "_Shares":
+        self._samples: list[tuple[float, list[tuple[int, int]]]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            self._samples.append((time.monotonic(), _kernel_ticks()))
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def worst(self) -> float:
+        worst = 0.0
+        for i, (moment, first) in enumerate(self._samples):
+            later = next((sample for sample in self._samples[i:] if sample[0] >= moment + 0.2), None)
+            if later is None:
+                break
+            for (kernel, total), (kernel_later, total_later) in zip(first, later[1], strict=True):
+                if total_later - total >= 15:
+                    worst = max(worst, (kernel_later - kernel) / (total_later - total))
+        return worst
+
+
+def _kernel_ticks() -> list[tuple[int, int]]:
+    found = []
+    with open("/proc/stat") as file:
+        for line in file:
+            if line.startswith("cpu") and line[3].isdigit():
+                words = [int(word) for word in line.split()[1:9]]
+                found.append((words[2] + words[5] + words[6], sum(words)))
+    return found

@@ -1,0 +1,13 @@
+"""What the kinds of findings are to a verdict: causes, symptoms, or one tenant's own affair."""
+
+# What a node suffers from; further along the chain, later in the list.
+SYMPTOMS = ("observer-starved", "core-saturated", "soft-lockup", "napi-starved", "nic-reset")
+# What hurts a node by being there, the surest first.
+PAINS = ("steal", "reclaim", "cpu-full", "writeback-stall", "page-fault-storm", "printk-flood", "irq-imbalance")
+# What may hurt it sooner or later, or has: without a symptom that follows from it, it is a condition, not yet a cause of harm.
+CONDITIONS = ("memcg-leak", "zombie-memcgs", "cgroup-dirs-leak", "crash-loop", "oom", "defunct-processes")
+CAUSES = (*CONDITIONS, *PAINS)
+# One tenant's own affair: told, but no reason to call the node sick.
+TENANTS = ("cpu-throttled",)
+# Below this nobody is accused: the chain is shown as possible.
+ACCUSES = 0.5

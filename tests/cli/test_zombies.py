@@ -1,0 +1,150 @@
+"""exhume zombies as people see it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from exhume.cli.terminal import Style
+from exhume.cli.zombies_text import render, size, span
+from exhume.findings.thresholds import Thresholds
+from exhume.verdict.zombies import as_json, zombie_report
+from tests import zombies
+from tests.findings.test_leak import walked
+
+
+def exhume(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "exhume", "zombies", *argv], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def real() -> None:
+    if why := zombies.unavailable():
+        pytest.skip(why)
+
+
+def group(document: dict[str, Any], path: str) -> dict[str, Any]:
+    found = [one for one in document["groups"] if one["path"] == path]
+    assert found, [one["path"] for one in document["groups"]]
+    return dict(found[0])
+
+
+@pytest.mark.usefixtures("real")
+def test_every_real_zombie_is_in_exactly_one_group() -> None:
+    with zombies.zombies(700, "one"), zombies.zombies(300, "two", tmpfs=True):
+        done = exhume("--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert (document["schema"], document["method"]) == ("exhume.zombies/1", "bpf-walk")
+    assert sum(one["zombies"] for one in document["groups"]) == document["zombies"]
+    cache, tmpfs = group(document, "/exhume-test/one/z*"), group(document, "/exhume-test/two/z*")
+    assert (cache["zombies"], tmpfs["zombies"]) == (700, 300)
+    assert cache["pinned_bytes"]["file"] > 0 == cache["pinned_bytes"]["anon"]
+    assert tmpfs["pinned_bytes"]["anon"] > 0 == tmpfs["pinned_bytes"]["file"]
+    assert cache["leak_probability"] > 0.9
+    assert document["cost_bytes"] > 700 * 4096
+
+
+@pytest.mark.usefixtures("real")
+def test_following_a_leak_gives_its_rate_and_how_long_until_it_hurts() -> None:
+    stop = threading.Event()
+
+    def leak(seconds: float) -> None:
+        code = (
+            "import sys, time; sys.path.insert(0, '.')\n"
+            "from tests import zombies\n"
+            f"with zombies.zombies(0, 'leak') as parent:\n"
+            "  import os, tempfile\n"
+            "  file = tempfile.NamedTemporaryFile(prefix='exhume-test-')\n"
+            f"  end = time.monotonic() + {seconds}; i = 0\n"
+            "  while time.monotonic() < end:\n"
+            "    zombies.one(parent, f'run{i}', file.fileno(), i); i += 1; time.sleep(0.05)\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+        stop.set()
+
+    thread = threading.Thread(target=leak, args=(6.0,))
+    thread.start()
+    try:
+        time.sleep(0.8)
+        done = exhume("--follow", "2s", "--json")
+    finally:
+        thread.join()
+    document = json.loads(done.stdout)
+    assert document["followed_s"] >= 2
+    leaking = group(document, "/exhume-test/leak/run*")
+    assert leaking["per_second"] > 1
+    assert leaking["leak_probability"] > 0.8
+    assert "were not released" in leaking["because"]
+    assert document["per_second"] > 1
+    assert document["until"][0]["zombies"] == 1000
+
+
+def test_the_table_names_place_owner_and_what_pins_them() -> None:
+    report = zombie_report(walked({"/system.slice/ecs.service": 68_000, "/x": 4}, unit="ecs.service"), Thresholds())
+    text = render(report, Style(sys.stdout, colour=False), 120)
+    assert "68,004 zombie memory cgroups, 100 live" in text
+    line = next(line for line in text.splitlines() if "/system.slice/ecs.service" in line)
+    assert "68,000" in line
+    assert "100%" in line
+    assert "page cache 265.6 MiB" in line
+    assert line.rstrip().endswith("ecs.service")
+
+
+def test_hostile_paths_are_shown_safely() -> None:
+    recording = walked({"/\x1b[2J\n" + "x" * 4000: 5_000})
+    report = zombie_report(recording, Thresholds())
+    text = render(report, Style(sys.stdout, colour=False), 80)
+    assert all(character == "\n" or character.isprintable() for character in text)
+    assert max(len(line) for line in text.splitlines()) < 120
+    assert json.dumps(as_json(report)).isascii()
+
+
+def test_no_zombies_is_one_line() -> None:
+    report = zombie_report(walked({}), Thresholds())
+    assert render(report, Style(sys.stdout, colour=False), 80).startswith("No zombie memory cgroups, 100 live")
+
+
+def test_sizes_and_spans_as_people_read_them() -> None:
+    assert [size(n) for n in (5, 2048, 3 << 20, 5 << 30)] == ["5 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]
+    assert [span(n) for n in (5, 90, 7200, 200_000)] == ["5 s", "1.5 min", "2.0 h", "2.3 days"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--follow", "1ms"], "--follow"),
+        (["--baseline", "-3"], "--baseline"),
+        (["purge", "--under", "x"], "--under"),
+        (["--host", "/no"], "--host"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(argv: list[str], says: str) -> None:
+    done = exhume(*argv)
+    assert done.returncode == 64
+    assert says in done.stderr
+
+
+AS_NOBODY = """
+import contextlib, io, os, sys
+from exhume.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["zombies", "--json"])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(main(["zombies", "--json"]))
+"""
+
+
+def test_without_privileges_it_counts_and_says_why_it_cannot_name() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become nobody")
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    document = json.loads(done.stdout)
+    assert document["method"] in ("count", "cgroup-stat")
+    assert "not named" in document["note"]
