@@ -40,6 +40,8 @@ class Story:
     during: Looked
     after: Looked
     starts: int
+    named: dict[str, Any]
+    purged: dict[str, Any]
 
     def looks(self) -> tuple[Looked, Looked, Looked]:
         return self.before, self.during, self.after
@@ -71,7 +73,7 @@ def story(request: pytest.FixtureRequest) -> Story:
     done = vm.run(kernel, hierarchy, SCRIPT).check()
     seen = json.loads(done.stdout)
     before, during, after = (Looked(**seen[when]) for when in ("before", "during", "after"))
-    return Story(kernel, hierarchy, method, done.release, before, during, after, seen["starts"])
+    return Story(kernel, hierarchy, method, done.release, before, during, after, seen["starts"], seen["named"], seen["purged"])
 
 
 def test_the_report_is_about_the_kernel_and_the_hierarchy_that_run(story: Story) -> None:
@@ -109,6 +111,25 @@ def test_a_crash_loop_that_writes_a_file_leaves_a_zombie_for_each_start(story: S
     grown = story.after.dying - story.before.dying
     # A page of the loop's own that is freed early lets one group go; a unit of the machine's own that ends adds one.
     assert story.starts * 0.9 <= grown <= story.starts + 3
+
+
+def test_every_zombie_is_named_and_the_leaking_unit_has_all_of_its_own(story: Story) -> None:
+    report = story.named["report"]
+    assert report["method"] == "bpf-walk", report["note"]
+    assert report["zombies"] == story.named["dying"] == sum(group["zombies"] for group in report["groups"])
+    leak = next(group for group in report["groups"] if group["path"].endswith(f"/{crash_loop.UNIT}"))
+    assert leak["owner"]["unit"] == crash_loop.UNIT
+    assert story.starts * 0.9 <= leak["zombies"] <= story.starts
+    assert leak["pinned_bytes"]["file"] > 0
+
+
+def test_they_go_without_a_reboot_or_it_is_said_which_way_they_would(story: Story) -> None:
+    report = story.purged["report"]
+    left = [one for one in report["left"] if one["why"].startswith("page cache")]
+    if left:
+        assert all("drop_caches" in one["way"] for one in left)
+        return
+    assert story.purged["dying"] <= story.before.dying + 0.1 * story.starts + 3
 
 
 @pytest.mark.long

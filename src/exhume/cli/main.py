@@ -25,6 +25,8 @@ examples:
   sudo exhume check                   look at this node for three seconds
   sudo exhume check --json            the same for scripts; the exit code says 0 healthy, 1 warning, 2 critical
   exhume check --host /host           judge the host from inside a container
+  sudo exhume zombies                 name every zombie memory cgroup
+  sudo exhume zombies purge --dry-run what could be let go without a reboot
   exhume help check                   everything about a command
 
 exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not judge;

@@ -1,6 +1,6 @@
 """cpu-throttled: a cgroup that used up its own quota. Its tasks wait; the node has nothing to do with it."""
 
-from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
 from exhume.recording.recording import Recording
@@ -35,9 +35,12 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
             Evidence("throttled time", _delta(recording, "cpu_throttled_ns", at) // 1_000_000, "ms", "cpu.stat"),
             Evidence("quota", round(cpus, 3), "CPUs", "cpu.max or cpu.cfs_quota_us"),
         )
-        findings.append(Finding(KIND, cgroup, "warning", start, end, summary, evidence))
+        # A burst now and then is what a quota is for; only who is held back most of the time is in trouble.
+        often = throttled >= thresholds.throttled_warning_periods and ratio >= thresholds.throttled_warning_ratio
+        severity: Severity = "warning" if often else "info"
+        findings.append(Finding(KIND, cgroup, severity, start, end, summary, evidence))
     if findings:
-        findings.sort(key=lambda finding: -finding.number("throttled"))
+        findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("throttled")))
         return Examined(KIND, tuple(findings[:MOST_TOLD]))
     groups = recording.counter("cpu_quota_groups")
     count = groups.last if groups is not None else 0

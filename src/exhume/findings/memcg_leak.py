@@ -20,8 +20,10 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     worst = max(rows, key=lambda row: row["zombies"])
     share = worst["zombies"] / total
     if total < thresholds.zombies_floor or (live is not None and total < thresholds.zombies_per_live * live.last):
-        return Examined(KIND, ruled_out=f"{total:,} zombies in all, {worst['zombies']:,} of them in one place")
-    if share < thresholds.leak_share or worst["method"] == "count":
+        return Examined(KIND, ruled_out=f"{total:,} zombies in all")
+    if worst["method"] == "count":
+        return Examined(KIND, unseen=f"where they lived is not visible: {recording.why_off('zombies')}")
+    if share < thresholds.leak_share:
         return Examined(KIND, ruled_out=f"no place has more than {share:.0%} of the zombies")
     whose = worst["unit"] or worst["pod"]
     bytes_by_kind = {kind: worst[kind] for kind in ("file", "anon", "kernel")}

@@ -16,16 +16,27 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(KIND, unseen=recording.why_off("kernel-log"))
     by_device: dict[str, list[Event]] = {}
     for event in events(recording, *_KINDS):
-        by_device.setdefault(event.subject, []).append(event)
-    findings = []
-    for device, late in by_device.items():
-        starved = [event for event in late if event.kind == "nic-napi-late" or (event.number("napi_age_ms") or 0) >= 1000]
-        if starved:
-            findings.append(_finding(recording, device, starved, thresholds))
+        if _late(event) and not interrupt_missing(event):
+            by_device.setdefault(event.subject, []).append(event)
+    findings = [_finding(recording, device, late, thresholds) for device, late in by_device.items()]
     if findings:
         return Examined(KIND, tuple(findings))
     dropped = sum(series.delta for series in recording.counters("softnet_dropped").values())
     return Examined(KIND, ruled_out=f"no driver complained, {dropped:,} packets dropped by softnet")
+
+
+def _late(event: Event) -> bool:
+    return event.kind == "nic-napi-late" or (event.number("napi_age_ms") or 0) >= 1000
+
+
+def interrupt_missing(event: Event) -> bool:
+    """A queue that waits while no poll is scheduled was not starved: its interrupt did not come, or it has nothing to do."""
+    return event.kind in _KINDS and _late(event) and event.fields.get("napi_scheduled") == "0"
+
+
+def _due(event: Event) -> bool:
+    """Whether the driver itself says that the poll was scheduled. Older forms of its lines do not tell."""
+    return event.kind == "nic-napi-late" or event.fields.get("napi_scheduled") == "1"
 
 
 def _finding(recording: Recording, device: str, late: list[Event], thresholds: Thresholds) -> Finding:
@@ -48,12 +59,16 @@ def _finding(recording: Recording, device: str, late: list[Event], thresholds: T
     if threshold is not None:
         evidence.append(Evidence("driver gives up at", threshold, "ms", "kernel log"))
         summary += f", the driver gives up at {threshold:,}"
-    if worst.fields.get("napi_scheduled") == "1":
+    due = any(_due(event) for event in late)
+    if due:
         evidence.append(Evidence("poll was scheduled", 1, "", "kernel log"))
         summary += "; the poll was due and did not get to run"
+    else:
+        summary += "; not known whether its poll was scheduled"
     if cpu is not None:
         evidence.append(Evidence("core", cpu, "", source))
         summary += f", on core {cpu}"
     summary += f" ({ago(late[-1].age_s)})"
     evidence.append(Evidence("line", worst.message, "", "kernel log"))
-    return Finding(KIND, device, severity(late[-1], thresholds), late[0].time, late[-1].time, summary, tuple(evidence))
+    current = severity(late[-1], thresholds, "critical" if due else "warning")
+    return Finding(KIND, device, current, late[0].time, late[-1].time, summary, tuple(evidence))

@@ -2,6 +2,7 @@
 
 from exhume.findings.events import Event, ago, events, severity
 from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.napi_starved import interrupt_missing
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
@@ -16,6 +17,8 @@ _WHY = (
     "nic-interrupt-lost",
     "nic-firmware-silent",
 )
+# Lines about one queue. They are napi-starved's, unless they say that no poll was due: then its interrupt is what is missing.
+_QUEUE = ("nic-queue-paused", "nic-tx-not-completed")
 # ENA statistics that count resets by reason (ena_ethtool.c); they outlive the kernel log's ring buffer.
 _STATS = (
     "total_resets",
@@ -33,8 +36,9 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not log and not nic:
         return Examined(KIND, unseen=recording.why_off("kernel-log"))
     by_device: dict[str, list[Event]] = {}
-    for event in events(recording, *_DONE, *_WHY):
-        by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
+    for event in events(recording, *_DONE, *_WHY, *_QUEUE):
+        if event.kind not in _QUEUE or interrupt_missing(event):
+            by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
     names = _netdevs(recording)
     reasons = {
         event.subject: event.fields["reset_reason"]
@@ -72,12 +76,20 @@ def _from_log(device: str, seen: list[Event], reason: str, thresholds: Threshold
     ]
     if driver:
         evidence.append(Evidence("driver", driver, "", "kernel log"))
+    missing = next((event for event in reversed(seen) if interrupt_missing(event)), None)
+    if missing is not None and not reason:
+        reason = "interrupt missing"
     if reason:
         evidence.append(Evidence("reason", reason, "", "kernel log"))
+    if missing is not None and (queue := missing.number("queue")) is not None:
+        evidence.append(Evidence("queue", queue, "", "kernel log"))
     failed = any(event.kind == "nic-reset-failed" for event in seen)
     did = "failed to reset" if failed else "was reset" if resets[0].kind == "nic-reset-done" else "stopped sending"
     times = "once" if len(resets) == 1 else f"{len(resets)} times"
     summary = f"{device}{f' ({driver})' if driver else ''} {did} {times}, last {ago(last.age_s)}"
+    if missing is not None:
+        age = missing.number("napi_age_ms")
+        summary += f"; interrupt missing: a queue waited {age or 0:,} ms and no poll was scheduled"
     return Finding(KIND, device, severity(last, thresholds), seen[0].time, last.time, summary, tuple(evidence))
 
 

@@ -16,8 +16,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(KIND, ruled_out=f"{major:,.0f} major faults a second")
     start, end = recording.window
     evidence = [Evidence("major faults", round(major), "per second", "/proc/vmstat pgmajfault")]
-    refaults = rate(recording, "vmstat_workingset_refault_file")
-    if refaults is not None:
-        evidence.append(Evidence("refaults", round(refaults), "pages/s", "/proc/vmstat workingset_refault_file"))
+    # One counter for both kinds until 170b04b7ae49 (5.9).
+    for name in ("workingset_refault_file", "workingset_refault"):
+        refaults = rate(recording, f"vmstat_{name}")
+        if refaults is not None:
+            evidence.append(Evidence("refaults", round(refaults), "pages/s", f"/proc/vmstat {name}"))
+            break
     summary = f"{major:,.0f} major page faults a second: memory in use is read from disk again"
     return Examined(KIND, (Finding(KIND, "node", "warning", start, end, summary, tuple(evidence)),))

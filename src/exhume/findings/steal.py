@@ -14,7 +14,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(KIND, unseen=recording.why_off("cpu"))
     stolen = share(everyone, "steal")
     if stolen < thresholds.steal_ratio:
-        return Examined(KIND, ruled_out=f"{stolen:.1%}")
+        return Examined(KIND, ruled_out=f"{stolen:.1%}" if stolen else "none reported")
     worst = max(everyone, key=lambda core: core.share("steal"))
     start, end = recording.window
     evidence = (

@@ -35,20 +35,33 @@ class Thresholds:
         300, "how long a core's time must have stood still while the others' passed to be told, ms"
     )
     cpu_full_ratio: float = _threshold(0.9, "share of all cores' time that is busy from which the machine itself is full")
-    throttled_ratio: float = _threshold(0.25, "share of a cgroup's quota periods that were throttled")
+    cpu_wait_ratio: float = _threshold(
+        0.2, "share of the window in which some task waited for a core (PSI) from which a full machine is a warning"
+    )
+    throttled_ratio: float = _threshold(0.25, "share of a cgroup's quota periods that were throttled, to be told")
     throttled_periods: int = _threshold(5, "throttled periods in the window below this prove nothing")
+    throttled_warning_ratio: float = _threshold(0.5, "share of its periods from which a throttled cgroup is a warning")
+    throttled_warning_periods: int = _threshold(10, "throttled periods below this are told as information only")
     direct_reclaim_pages: int = _threshold(
         2000, "pages a second scanned by processes that wait for memory themselves (direct reclaim)"
     )
+    kswapd_pages: int = _threshold(
+        250_000, "pages a second scanned by kswapd (1 GiB/s); a warning if it frees less than half of them"
+    )
+    memory_wait_ratio: float = _threshold(0.1, "share of the window in which some task waited for memory (PSI)")
     major_faults: int = _threshold(1000, "major page faults a second")
     steal_ratio: float = _threshold(0.1, "share of all cores' time that the hypervisor gave to others")
     io_full_ratio: float = _threshold(
-        0.2, "share of the window in which all tasks waited for I/O while pages were written back"
+        0.2, "share of the window in which all tasks that were not idle waited for I/O while pages were written back"
+    )
+    dirty_ratio: float = _threshold(
+        0.5, "dirty pages and those under writeback, as a share of nr_dirty_threshold, from which writers are held up"
     )
     printk_rate: int = _threshold(200, "kernel-log records a second")
     defunct_processes: int = _threshold(100, "defunct (<defunct>, state Z) processes from which it is a warning")
     crash_restarts: int = _threshold(5, "restarts of a unit from which its loop is a warning")
-    irq_share: float = _threshold(0.9, "share of all device interrupts that one core takes")
-    irq_rate: int = _threshold(20_000, "device interrupts a second below which their spread does not matter")
+    irq_share: float = _threshold(0.9, "share of all interrupts of network queues that one core takes")
+    irq_rate: int = _threshold(20_000, "network interrupts a second below which their spread does not matter")
+    irq_time_ratio: float = _threshold(0.5, "share of that core's time that interrupts must take (irq and softirq)")
     recent_s: int = _threshold(3600, "kernel-log events within this many seconds before now count as current")
     observer_wait_ms: int = _threshold(1000, "how long exhume itself may wait for a core before that is told, ms")

@@ -1,7 +1,10 @@
 """Visible cgroup directories that nobody removed: many children of one parent, without a process in them."""
 
+import os
+
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Hierarchy, Tree
+from exhume.node.processes import INIT_PID_NAMESPACE
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
 from exhume.text import from_path
@@ -23,15 +26,27 @@ class CgroupDirs:
         hierarchy = self._tree.layout.of("memory") or self._tree.layout.unified
         if hierarchy is None:
             raise Unreadable("no cgroup hierarchy is mounted here")
+        if hierarchy.version == 1 and not _sees_all_processes(self._root):
+            raise Unreadable(
+                "cgroup v1 lists only the processes of our own PID namespace: from here every group of another looks empty"
+            )
         walk = self._tree.walk(hierarchy)
         crowded = sorted(walk.leaves, key=lambda path: -walk.children.get(path, 0))[:MOST_PARENTS]
+        mount = from_path(hierarchy.path)
         for path in crowded:
             leaves = walk.leaves[path]
             sample = leaves[:: max(1, len(leaves) // SAMPLE)][:SAMPLE]
             empty = [leaf for leaf in sample if self._empty(hierarchy, leaf)]
-            example = from_path(empty[0]) if empty else ""
-            shown = from_path(path)
-            recording["cgroup_dirs"].add(time, shown, walk.children[path], len(sample), len(empty), example)
+            recording["cgroup_dirs"].add(
+                time,
+                from_path(path),
+                mount,
+                walk.children[path],
+                len(leaves),
+                len(sample),
+                len(empty),
+                from_path(empty[0]) if empty else "",
+            )
         if not walk.complete:
             return f"more than {walk.directories:,} directories: a part was looked at"
         return ""
@@ -44,3 +59,15 @@ class CgroupDirs:
             return not self._root.read(f"{hierarchy.path}{leaf}/cgroup.procs", 64).strip()
         except Unreadable:
             return False
+
+
+def _sees_all_processes(root: Root) -> bool:
+    """Whether cgroup.procs of v1 tells us of everybody: it leaves out who has no number in the reader's own PID namespace
+    (pidlist_array_load in kernel/cgroup/cgroup-v1.c), whatever root we read below. Files of another machine are just files.
+    """
+    if not root.same_kernel():
+        return True
+    try:
+        return os.readlink("/proc/self/ns/pid") == INIT_PID_NAMESPACE
+    except OSError:
+        return False

@@ -1,5 +1,6 @@
 """Which cgroup hierarchies a node has, where they are mounted, what of them is visible, and a bounded walk of them."""
 
+import errno
 import os
 import re
 from collections import deque
@@ -13,6 +14,7 @@ from exhume.text import decode
 # stays below 0.1 s, and the inodes and dentries it makes the kernel allocate below 20 MB.
 MOST_DIRECTORIES = 20_000
 
+_GONE = (errno.ENOENT, errno.ENODEV)
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -56,7 +58,7 @@ class Walk:
     """By parent: the paths among `paths` that hold no directory."""
     directories: int
     complete: bool
-    """False if there were too many: `directories` is then at least so many."""
+    """False if there were too many, or some could not be listed: `directories` is then at least so many."""
 
 
 def layout(root: Root) -> Layout:
@@ -146,12 +148,12 @@ def walk(root: Root, hierarchy: Hierarchy, most: int = MOST_DIRECTORIES) -> Walk
     """
     top = root.at(hierarchy.path)
     try:
-        links = os.stat(top).st_nlink
+        status = os.stat(top)
     except OSError as error:
         raise Unreadable(f"{hierarchy.path} cannot be read: {os.strerror(error.errno or 0)}") from None
     paths, children, leaves = ["/"], {}, {}
     directories, complete = 1, True
-    queue = deque([("/", links)])
+    queue = deque([("/", status.st_nlink)])
     while queue:
         path, links = queue.popleft()
         room = most - len(paths)
@@ -163,7 +165,8 @@ def walk(root: Root, hierarchy: Hierarchy, most: int = MOST_DIRECTORIES) -> Walk
             if known:
                 children[path] = known
             continue
-        listed = _subdirectories(top + path, room + 1)
+        listed, all_of_them = _subdirectories(top + path, room + 1, status.st_dev)
+        complete &= all_of_them
         if len(listed) > room:
             complete = False
             listed = listed[:room]
@@ -183,22 +186,31 @@ def walk(root: Root, hierarchy: Hierarchy, most: int = MOST_DIRECTORIES) -> Walk
     return Walk(tuple(paths), {p: n for p, n in children.items() if n}, leaves, directories, complete)
 
 
-def _subdirectories(path: str, most: int) -> list[tuple[str, int]]:
-    """Names and link counts of the directories in one, at most so many. A directory that went away meanwhile has none."""
+def _subdirectories(path: str, most: int, device: int) -> tuple[list[tuple[str, int]], bool]:
+    """Names and link counts of the directories in one, at most so many, and whether what could be seen is all there is.
+
+    A directory that went away meanwhile has none (ENODEV: a removed cgroup). What is mounted over one, from another file
+    system, is not a cgroup; the group below it is in its parent's link count.
+    """
     found = []
+    complete = True
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     try:
-                        found.append((entry.name, entry.stat(follow_symlinks=False).st_nlink))
-                    except OSError:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError as error:
+                        complete &= error.errno in _GONE
                         continue
+                    if status.st_dev != device:
+                        continue
+                    found.append((entry.name, status.st_nlink))
                     if len(found) >= most:
                         break
-    except OSError:
-        pass
-    return found
+    except OSError as error:
+        complete &= error.errno in _GONE
+    return found, complete
 
 
 class Tree:

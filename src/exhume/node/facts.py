@@ -2,6 +2,7 @@
 
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Layout
+from exhume.node.inside import regular
 from exhume.node.root import Root
 from exhume.recording.recording import Node
 from exhume.text import decode
@@ -12,7 +13,7 @@ _MOST_CPUS = 8192
 
 def facts(root: Root, layout: Layout) -> Node:
     return Node(
-        hostname=_line(root, "proc/sys/kernel/hostname"),
+        hostname=_hostname(root),
         boot_id=_line(root, "proc/sys/kernel/random/boot_id"),
         kernel=_line(root, "proc/sys/kernel/osrelease"),
         cgroups=layout.version,
@@ -37,6 +38,15 @@ def parse_cpu_list(raw: bytes) -> list[int]:
         if first.isdigit() and last.isdigit() and len(last) < 6 and len(first) < 6:
             numbers.extend(range(int(first), min(int(last), _MOST_CPUS - 1) + 1))
     return numbers
+
+
+def _hostname(root: Root) -> str:
+    """Of another's root by its file: what /proc says is the name of whoever reads it (its UTS namespace)."""
+    named = b"" if root.own else regular(root, "etc/hostname", 4096) or b""
+    for line in named.split(b"\n"):
+        if (name := line.strip()) and not name.startswith(b"#"):  # hostname(5)
+            return decode(name)
+    return _line(root, "proc/sys/kernel/hostname")
 
 
 def _line(root: Root, name: str) -> str:

@@ -34,8 +34,9 @@ class KernelLog:
     A record of facility 1 or more was written by a program (devkmsg_write never lets one claim facility 0). It is not
     believed, whatever it says; the note tells how many of them looked like a line of the kernel's.
 
-    `printk_records` and `printk_bytes` count what the kernel itself said and we saw, `printk_seq` every record there
-    ever was, so the lost ones and those of programs too.
+    `printk_records` and `printk_bytes` count what the kernel itself said since we began (what was in the buffer already is
+    older than the first call, however many calls it takes to read), `printk_seq` every record there ever was, so the lost
+    ones and those of programs too.
     """
 
     name = "kernel-log"
@@ -47,6 +48,7 @@ class KernelLog:
         self._fd = -1
         self._joiner = Joiner()
         self._next_seq: int | None = None
+        self._since_usec = -1
         self._seen = 0
         self._bytes = 0
         self._impostors = 0
@@ -57,6 +59,8 @@ class KernelLog:
         if self._fd < 0:
             self._fd = _open(self._root)
             weakref.finalize(self, os.close, self._fd)
+        if self._since_usec < 0:
+            self._since_usec = time // 1000
         if self._records is None:
             self._records = _records(self._fd)
         lines: list[tuple[int, bytes]] = []
@@ -83,7 +87,7 @@ class KernelLog:
     def _take(self, records: Iterator[bytes], lines: list[tuple[int, bytes]]) -> int:
         """Counts all records, collects the lines that may matter. This loop is what the reader costs."""
         taken = seen = size = 0
-        next_seq = self._next_seq
+        next_seq, since = self._next_seq, self._since_usec
         open_line = False
         try:
             for raw in records:
@@ -103,8 +107,9 @@ class KernelLog:
                     if interesting(text) and classify(_text(text)) is not None:
                         self._impostors += 1
                     continue
-                seen += 1
-                size += len(text)
+                if int(usec) >= since:
+                    seen += 1
+                    size += len(text)
                 if flag == b"+":  # old kernels give each pr_cont a record of its own (ABI/testing/dev-kmsg)
                     if open_line:
                         when, begun = lines[-1]

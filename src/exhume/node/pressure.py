@@ -1,4 +1,4 @@
-"""Pressure stall information: of the node, and on v2 of the cgroups nearest to the root."""
+"""Pressure stall information: of the node, and on v2 that of memory of the cgroups nearest to the root."""
 
 import re
 
@@ -33,9 +33,9 @@ class Pressure:
         unified = self._tree.layout.unified
         if unified is None:
             return "node only: cgroup v1 has no pressure per cgroup"
+        # Memory alone: reclaim inside a group's limit shows nowhere else.
         for path in self._tree.walk(unified).paths[1 : 1 + MOST_CGROUPS]:
-            for resource in RESOURCES[:3]:
-                self._add(recording, time, f"{unified.path}{path}/{resource}.pressure", resource, path)
+            self._add(recording, time, f"{unified.path}{path}/memory.pressure", "memory", path)
         return ""
 
     def _add(self, recording: Recording, time: int, name: str, resource: str, cgroup: str) -> bool:

@@ -53,6 +53,7 @@ class Processes:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._before: _Scan | None = None
+        self._cgroups: dict[tuple[int, int], str] = {}
         self.every_ns = 500_000_000
 
     def read(self, recording: Recording, time: int) -> str:
@@ -70,7 +71,7 @@ class Processes:
         recording.count(time, "processes_defunct", defunct)
         if scan.total > MOST_PROCESSES:
             return f"only {MOST_PROCESSES:,} of {scan.total:,} processes looked at"
-        if self._root.own and not _is_node_pid_namespace(self._root):
+        if self._root.own and _sees_only_a_container(self._root):
             return "only this container's processes are visible"
         return ""
 
@@ -96,7 +97,7 @@ class Processes:
         except OSError as error:
             raise unreadable("proc", error) from None
         try:
-            for pid in pids[:MOST_PROCESSES]:
+            for pid in _bounded(pids):
                 if (stat := _stat(f"{pid}/stat", proc)) is not None:
                     processes[pid] = stat
         finally:
@@ -134,7 +135,7 @@ class Processes:
             _add(recording, now.time, pid, tid, stat, cgroup)
 
         for pid in busiest:
-            add(pid, 0, before.processes.get(pid), now.processes[pid], self._cgroup(pid))
+            add(pid, 0, before.processes.get(pid), now.processes[pid], self._cgroup(pid, now.processes[pid].start))
         counts = Counter(pid for pid, _ in now.threads)
         for (pid, tid), stat in now.threads.items():
             earlier = before.threads.get((pid, tid))
@@ -143,12 +144,27 @@ class Processes:
         defunct = [pid for pid, stat in now.processes.items() if stat.state == "Z"]
         for pid in defunct[:MOST_DEFUNCT]:
             _add(recording, now.time, pid, 0, now.processes[pid], "")
+        for pid in {now.processes[pid].ppid for pid in defunct[:MOST_DEFUNCT]} - set(busiest):
+            if pid in now.processes:
+                _add(recording, now.time, pid, 0, now.processes[pid], "")
 
-    def _cgroup(self, pid: int) -> str:
-        try:
-            return parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
-        except Unreadable:
-            return ""
+    def _cgroup(self, pid: int, start: int) -> str:
+        """Once a process: proc_cgroup_show takes cgroup_mutex, which whoever makes or removes groups holds for long."""
+        if (pid, start) not in self._cgroups:
+            try:
+                self._cgroups[pid, start] = parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+            except Unreadable:
+                return ""
+            if len(self._cgroups) > MOST_PROCESSES:
+                del self._cgroups[next(iter(self._cgroups))]
+        return self._cgroups[pid, start]
+
+
+def _bounded(pids: list[int]) -> list[int]:
+    """Daemons have low numbers, what was started last high ones."""
+    if len(pids) <= MOST_PROCESSES:
+        return pids
+    return pids[: MOST_PROCESSES // 2] + pids[-(MOST_PROCESSES // 2) :]
 
 
 def _add(recording: Recording, time: int, pid: int, tid: int, stat: Stat, cgroup: str) -> None:
@@ -206,11 +222,18 @@ def parse_cgroup(raw: bytes) -> str:
 
 
 # PROC_PID_INIT_INO in include/linux/proc_ns.h: the number of the first PID namespace never changes.
-_INIT_PID_NAMESPACE = "pid:[4026531836]"
+INIT_PID_NAMESPACE = "pid:[4026531836]"
 
 
-def _is_node_pid_namespace(root: Root) -> bool:
+def _sees_only_a_container(root: Root) -> bool:
+    """Whether /proc shows the processes of a PID namespace below the node's."""
     try:
-        return os.readlink(root.at("proc/self/ns/pid")) == _INIT_PID_NAMESPACE
-    except OSError:
-        return True
+        if os.readlink(root.at("proc/self/ns/pid")) == INIT_PID_NAMESPACE:
+            return False
+        status = root.read("proc/self/status", 1 << 16)
+    except (OSError, Unreadable):
+        return False
+    # A /proc shows the namespace that it was mounted in. NSpid has our number in that one first, and in each below it down
+    # to our own: one number is our own namespace's /proc, several are an outer one's (task_state in fs/proc/array.c, 4.1).
+    numbers = next((line.split()[1:] for line in status.split(b"\n") if line.startswith(b"NSpid:")), [])
+    return len(numbers) < 2

@@ -16,6 +16,7 @@ _COLUMNS = {
     "softnet_flow_limit": 10,
     "softnet_backlog": 11,
 }
+_GAUGE = "softnet_backlog"
 _CPU = 12
 _FEWEST, _WIDEST = 9, 64  # 2.6 kernels have nine
 _HEX = frozenset(b"0123456789abcdef")
@@ -27,7 +28,8 @@ class Softnet:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._last: dict[tuple[str, Labels], int] = {}
+        self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
+        """As the kernel says it, and added up."""
 
     def read(self, recording: Recording, time: int) -> str:
         rows = parse_softnet(self._raw())
@@ -37,10 +39,16 @@ class Softnet:
         for cpu, row in zip(cpus, rows, strict=False):
             at = labels(cpu=cpu)
             for name, column in _COLUMNS.items():
-                if column < len(row) and self._last.get((name, at)) != row[column]:
-                    self._last[name, at] = row[column]
-                    recording.count(time, name, row[column], at)
+                if column < len(row) and self._last.get((name, at), (-1, 0))[0] != row[column]:
+                    recording.count(time, name, self._added_up(name, at, row[column]), at)
         return note
+
+    def _added_up(self, name: str, at: Labels, value: int) -> int:
+        """Counts are unsigned int in struct softnet_data and nobody resets them: one that is smaller than before went round."""
+        before, total = self._last.get((name, at), (value, value))
+        total = value if name == _GAUGE else total + (value - before) % (1 << 32)
+        self._last[name, at] = (value, total)
+        return total
 
     def _raw(self) -> bytes:
         """The counts are the same in every network namespace. /proc/net is a link to self/net, and below another's root
