@@ -97,6 +97,12 @@ def test_a_burst_that_began_before_we_looked_counts_with_its_ticks() -> None:
     assert (found.ms, found.end) == (2_000, 101 * SECOND // 20)
 
 
+def test_a_step_of_many_minutes_is_not_cut_short() -> None:
+    (core,) = cores(rows((0, {0: (0, 0)}), (1, {0: (100, 0)}), (1_001, {0: (100_100, 0)}), (1_002, {0: (100_100, 100)})))
+    assert core.spent("system") == (100_100, 100_200)
+    assert [found.ms for found in saturated(core, 0.95, 300)] == [1_001_000]
+
+
 def gap(first: int, after: int, made_up: int = 0, other: int = 5) -> list[int]:
     """Milliseconds in which core 0 stood still: it has no ticks from one reading to another, `made_up` in the one after."""
     ticks, others, readings = 0, 0, []
@@ -125,7 +131,7 @@ def test_a_machine_that_stood_still_as_a_whole_has_no_core_to_blame() -> None:
 
 
 def test_a_core_without_a_tick_is_not_an_idle_one() -> None:
-    still = {i: (7, 7) for i in (1, 2)}
+    still = dict.fromkeys((1, 2), (7, 7))
     everyone = cores(rows((0, {0: (0, 0), **still}), (1, {0: (100, 0), **still})))
     assert busy(everyone) == share(everyone, "system") == 1.0
 
@@ -199,7 +205,7 @@ class Counted(float):
 def test_the_search_takes_as_many_steps_as_there_are_readings(pattern: tuple[float, ...]) -> None:
     """Falling runs are the worst of them: none is ever joined to another, and each new one looks for a smaller one."""
     for falling in (False, True):
-        weights = [Counted(pattern[i % len(pattern)] - (i * 1e-3 if falling else 0.0)) for i in range(4_000)]
+        weights: list[float] = [Counted(pattern[i % len(pattern)] - (i * 1e-3 if falling else 0.0)) for i in range(4_000)]
         Counted.operations = 0
         _maximal_runs(weights)
         assert Counted.operations < 10 * len(weights)

@@ -84,11 +84,30 @@ def test_zombies_name_the_lowest_parent_that_has_nearly_all_of_them() -> None:
 
 def test_leaked_directories_are_many_empty_children_of_one_parent() -> None:
     recording = made.recording(on=("cgroup-dirs",))
-    recording["cgroup_dirs"].add(1, "/kubepods", 60_000, 64, 63, "/kubepods/run-17")
-    recording["cgroup_dirs"].add(1, "/used", 5_000, 64, 3, "/used/x")
+    mount = "/sys/fs/cgroup/memory"
+    recording["cgroup_dirs"].add(1, "/kubepods", mount, 60_000, 59_000, 64, 63, "/kubepods/run-17")
+    recording["cgroup_dirs"].add(1, "/used", mount, 5_000, 5_000, 64, 3, "/used/x")
     finding = one(cgroup_dirs_leak.detect(recording, T))
     assert finding.subject == "/kubepods"
     assert "60,000" in finding.summary
+    assert finding.value("directory") == "/sys/fs/cgroup/memory/kubepods"
+
+
+@pytest.mark.parametrize(
+    ("children", "leaves", "looked", "empty"),
+    [
+        (60_000, 12, 12, 12),  # thousands of children, but they have children of their own: services, not leavings
+        (60_000, 59_000, 20, 20),  # too few looked at
+        (60_000, 59_000, 64, 40),
+        (900, 900, 64, 64),
+    ],
+)
+def test_directories_that_may_well_be_used_are_not_called_leaked(children: int, leaves: int, looked: int, empty: int) -> None:
+    recording = made.recording(on=("cgroup-dirs",))
+    recording["cgroup_dirs"].add(1, "/a", "/sys/fs/cgroup", children, leaves, looked, empty, "/a/x")
+    examined = cgroup_dirs_leak.detect(recording, T)
+    assert not examined.findings
+    assert examined.ruled_out
 
 
 def test_one_core_full_of_system_time_is_told_with_its_number_and_length() -> None:
@@ -219,6 +238,13 @@ def test_throttling_is_what_happened_while_we_looked_not_what_the_counters_hold(
     assert not cpu_throttled.detect(throttled(300, 4), T).findings
 
 
+@pytest.mark.parametrize(
+    ("periods", "held", "severity"), [(30, 15, "warning"), (30, 14, "info"), (18, 9, "info"), (20, 10, "warning")]
+)
+def test_throttling_is_a_warning_for_who_is_held_back_most_of_the_time(periods: int, held: int, severity: str) -> None:
+    assert one(cpu_throttled.detect(throttled(periods, held), T)).severity == severity
+
+
 def rates(**per_second: int) -> Recording:
     recording = made.recording()
     made.cores(recording, 2.0, {})
@@ -228,14 +254,49 @@ def rates(**per_second: int) -> Recording:
     return recording
 
 
-def test_direct_reclaim_is_told_and_kswapd_alone_is_not() -> None:
+def test_direct_reclaim_is_told_and_a_little_of_kswapd_is_not() -> None:
     finding = one(reclaim.detect(rates(vmstat_pgscan_direct=50_000, vmstat_pgscan_kswapd=9), T))
     assert finding.number("direct") == 50_000
     assert "80,000 by kswapd" in reclaim.detect(rates(vmstat_pgscan_direct=0, vmstat_pgscan_kswapd=80_000), T).ruled_out
 
 
+@pytest.mark.parametrize(("freed", "severity"), [(50_000, "warning"), (590_000, "info"), (None, "warning")])
+def test_kswapd_counts_as_reclaim_and_is_worse_when_it_frees_little(freed: int | None, severity: str) -> None:
+    seen = {"vmstat_pgscan_direct": 0, "vmstat_pgscan_kswapd": 600_000}
+    finding = one(reclaim.detect(rates(**seen, **({} if freed is None else {"vmstat_pgsteal_kswapd": freed})), T))
+    assert finding.severity == severity
+    assert finding.summary.startswith("kswapd scans 600,000 pages a second")
+    assert "processes reclaim" not in finding.summary
+
+
+def waiting(recording: Recording, resource: str, ratio: float, cgroup: str = "", kind: str = "some") -> None:
+    at = labels(cgroup=cgroup, kind=kind, resource=resource)
+    recording.count(0, "pressure_us", 5, at)
+    recording.count(2 * SECOND, "pressure_us", 5 + round(2_000_000 * ratio), at)
+
+
+def test_reclaim_inside_a_limit_shows_as_waiting_and_names_the_cgroup() -> None:
+    recording = rates(vmstat_pgscan_direct=0, vmstat_pgscan_kswapd=0)
+    for cgroup, ratio in (("", 0.4), ("/kubepods", 0.4), ("/kubepods/pod1", 0.39), ("/system.slice", 0.01)):
+        waiting(recording, "memory", ratio, cgroup)
+    finding = one(reclaim.detect(recording, T))
+    assert finding.severity == "warning"
+    assert finding.value("cgroup") == "/kubepods/pod1"
+    assert "waited for memory 40%" in finding.summary
+
+
+def test_reclaim_is_only_ruled_out_as_far_as_it_could_be_seen() -> None:
+    recording = rates(vmstat_pgscan_direct=0, vmstat_pgscan_kswapd=0)
+    ruled_out = reclaim.detect(recording, T).ruled_out
+    assert "node-wide" in ruled_out
+    assert "reclaim inside a cgroup's limit is not visible here" in ruled_out
+    waiting(recording, "memory", 0.01)
+    assert "waited for memory 1% of the time" in reclaim.detect(recording, T).ruled_out
+
+
 def test_major_faults_and_printk_are_rates() -> None:
     assert one(page_fault_storm.detect(rates(vmstat_pgmajfault=5_000), T)).number("major faults") == 5_000
+    assert one(page_fault_storm.detect(rates(vmstat_pgmajfault=5_000, vmstat_workingset_refault=7), T)).number("refaults") == 7
     assert "3 major" in page_fault_storm.detect(rates(vmstat_pgmajfault=3), T).ruled_out
     assert one(printk_flood.detect(rates(printk_records=900), T)).number("messages") == 900
     assert "0 kernel" in printk_flood.detect(rates(printk_records=0), T).ruled_out
@@ -252,6 +313,61 @@ def test_writeback_needs_both_waiting_and_writing() -> None:
         assert bool(writeback_stall.detect(recording, T).findings) is found
 
 
+@pytest.mark.parametrize(("dirty", "found"), [(5_000, True), (100, False)])
+def test_writeback_needs_enough_dirty_pages_that_writers_are_held_up(dirty: int, found: bool) -> None:
+    """A backup that is all that runs waits for its disk all the time: that is 100 % of the tasks that are not idle."""
+    recording = made.recording()
+    made.cores(recording, 2.0, {})
+    waiting(recording, "io", 0.9, kind="full")
+    for time in (0, 2 * SECOND):
+        recording.count(time, "vmstat_nr_writeback", 300)
+        recording.count(time, "vmstat_nr_dirty", dirty)
+        recording.count(time, "vmstat_nr_dirty_threshold", 10_000)
+    examined = writeback_stall.detect(recording, T)
+    assert bool(examined.findings) is found
+    assert ("not idle" in one(examined).summary) if found else ("against a limit of 10,000" in examined.ruled_out)
+
+
+def full(waited: float | None = None) -> Any:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 2.0, {0: [(0.0, 2.0, "user")], 1: [(0.0, 2.0, "user")]})
+    if waited is not None:
+        waiting(recording, "cpu", waited)
+    process(recording, 9, "trainer", 0, [0, 100, 200])
+    process(recording, 10, "loader", 1, [0, 50, 60])
+    process(recording, 11, "logger", 1, [0, 1, 2])
+    process(recording, 12, "quiet", 1, [0, 0, 1])
+    return one(cpu_full.detect(recording, T))
+
+
+def test_a_full_machine_names_who_fills_it() -> None:
+    finding = full()
+    assert finding.value("busiest") == "trainer [9] of trainer.service"
+    assert finding.number("CPU time of the busiest") == 2_000
+    assert (finding.value("second"), finding.value("third")) == (
+        "loader [10] of loader.service",
+        "logger [11] of logger.service",
+    )
+    assert "quiet" not in finding.summary
+
+
+def test_a_full_machine_is_a_warning_when_tasks_wait_or_when_nobody_knows() -> None:
+    assert [full(waited).severity for waited in (None, 0.5, 0.05)] == ["warning", "warning", "info"]
+    assert "nobody waits" in full(0.05).summary
+
+
+def test_time_that_the_hypervisor_took_is_not_work() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 2.0, {core: [(0.0, 1.0, "user"), (1.0, 2.0, "steal")] for core in (0, 1)})
+    assert cpu_full.detect(recording, T).ruled_out == "50% busy, 50% taken by the hypervisor"
+
+
+def test_a_machine_whose_hypervisor_reports_nothing_says_so() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 2.0, {})
+    assert steal.detect(recording, T).ruled_out == "none reported"
+
+
 def test_steal_is_a_share_of_all_cores() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 2.0, {1: [(0.0, 1.0, "steal")]})
@@ -260,22 +376,34 @@ def test_steal_is_a_share_of_all_cores() -> None:
     assert finding.value("worst core") == 1
 
 
-def test_interrupts_on_one_core_only_matter_when_there_are_many() -> None:
-    for per_second, found in ((100_000, True), (50, False)):
-        recording = made.recording(on=("interrupts",))
-        for core, share in (("0", 19), ("1", 1)):
-            at = labels(irq=60, cpu=core, device="eth0-Tx-Rx-0")
-            recording.count(0, "interrupts", 5, at)
-            recording.count(2 * SECOND, "interrupts", 5 + per_second * 2 * share // 20, at)
-        assert bool(irq_imbalance.detect(recording, T).findings) is found
+@pytest.mark.parametrize(
+    ("per_second", "device", "softirq", "found"),
+    [
+        (100_000, "eth0-Tx-Rx-0", 1.5, True),
+        (50, "eth0-Tx-Rx-0", 1.5, False),
+        (100_000, "eth0-Tx-Rx-0", 0.2, False),  # the core has time left
+        (100_000, "nvme0q1", 1.5, False),
+        (100_000, "timer", 1.5, False),
+    ],
+)
+def test_interrupts_on_one_core_matter_when_they_are_a_networks_and_fill_it(
+    per_second: int, device: str, softirq: float, found: bool
+) -> None:
+    recording = made.recording(on=("interrupts", "cpu"))
+    made.cores(recording, 2.0, {0: [(0.0, softirq, "softirq")]})
+    for core, share in (("0", 19), ("1", 1)):
+        at = labels(irq=60, cpu=core, device=device)
+        recording.count(0, "interrupts", 5, at)
+        recording.count(2 * SECOND, "interrupts", 5 + per_second * 2 * share // 20, at)
+    examined = irq_imbalance.detect(recording, T)
+    assert bool(examined.findings) is found
+    assert bool(examined.ruled_out) is not found
 
 
-def unit(restarts: list[int], sub: str = "running", active: str = "active") -> Recording:
+def unit(restarts: list[int], sub: str = "running", active: str = "active", result: str = "exit-code") -> Recording:
     recording = made.recording(on=("units",))
     for i, count in enumerate(restarts):
-        recording["units"].add(
-            i * SECOND, "ecs.service", active, sub, count, "exit-code", "enabled", 0, "/system.slice/ecs.service"
-        )
+        recording["units"].add(i * SECOND, "ecs.service", active, sub, count, result, "enabled", 0, "/system.slice/ecs.service")
     return recording
 
 
@@ -284,6 +412,8 @@ def unit(restarts: list[int], sub: str = "running", active: str = "active") -> R
     [
         ([10, 12], "running", "warning"),
         ([900, 900], "auto-restart", "warning"),
+        ([900, 900], "auto-restart-queued", "warning"),
+        ([900, 900], "dead-before-auto-restart", "warning"),
         ([1, 2], "running", "info"),
         ([900, 900], "running", "info"),
     ],
@@ -291,6 +421,13 @@ def unit(restarts: list[int], sub: str = "running", active: str = "active") -> R
 def test_a_unit_that_restarts_is_told_as_bad_as_it_is(restarts: list[int], sub: str, severity: str) -> None:
     finding = one(crash_loop.detect(unit(restarts, sub), T))
     assert (finding.subject, finding.severity) == ("ecs.service", severity)
+    assert finding.value("restarts in the window") == restarts[-1] - restarts[0]
+
+
+def test_a_unit_that_ends_with_success_each_time_does_not_crash() -> None:
+    assert one(crash_loop.detect(unit([10, 12], "auto-restart", result="success"), T)).severity == "info"
+    # systemd sets the result to success when it starts a service: of one that was only seen running it proves nothing.
+    assert one(crash_loop.detect(unit([10, 12], "running", result="success"), T)).severity == "warning"
 
 
 def test_units_that_do_not_restart_are_ruled_out() -> None:
@@ -305,8 +442,29 @@ def test_defunct_processes_are_their_own_thing() -> None:
         recording["processes"].add(1, 100 + pid, 0, 5, 77, "sh", "Z", 0, 0, 0, "")
     finding = one(defunct_processes.detect(recording, T))
     assert finding.severity == "warning"
-    assert "PID 77" in finding.summary
-    assert "no memory cgroup" in finding.summary
+    assert "5 of the 5 looked at not collected by PID 77" in finding.summary
+    assert "may pin a removed cgroup until collected" in finding.summary
+
+
+def test_the_parent_of_the_defunct_is_named_and_its_number_is_plain_text() -> None:
+    recording = made.recording()
+    recording.count(1, "processes_defunct", 1)
+    recording["processes"].add(1, 1_234_567, 0, 5, 1_234_560, "sh", "Z", 0, 0, 0, "")
+    recording["processes"].add(1, 1_234_560, 0, 5, 1, "agent", "S", 0, 0, 0, "")
+    finding = one(defunct_processes.detect(recording, T))
+    assert finding.severity == "info"
+    assert finding.summary.startswith("1 defunct process (")
+    assert "not collected by agent [1234560]" in finding.summary
+    assert finding.value("parent") == "1234560"
+
+
+def test_the_defunct_children_of_init_will_be_collected() -> None:
+    recording = made.recording()
+    recording.count(1, "processes_defunct", 2)
+    for pid in (8, 9):
+        recording["processes"].add(1, pid, 0, 5, 1, "sh", "Z", 0, 0, 0, "")
+    recording["processes"].add(1, 1, 0, 0, 0, "systemd", "S", 0, 0, 0, "")
+    assert "PID 1 is the parent of all of them and will collect them" in one(defunct_processes.detect(recording, T)).summary
 
 
 def log(kind: str, seconds_ago: float, subject: str = "eth0", **fields: str | int) -> Recording:
@@ -337,6 +495,24 @@ def test_a_starved_queue_names_the_core_that_takes_its_interrupts() -> None:
 def test_a_late_completion_with_a_recent_poll_is_not_starvation() -> None:
     recording = log("nic-tx-not-completed", 5, "eth0", device="eth0", queue=5, napi_age_ms=12)
     assert not napi_starved.detect(recording, T).findings
+
+
+def test_a_queue_without_a_scheduled_poll_misses_its_interrupt_and_was_not_starved() -> None:
+    fields: dict[str, str | int] = {"device": "eth0", "queue": 5, "napi_age_ms": 6596, "threshold_ms": 5000, "driver": "ena"}
+    recording = log("nic-queue-paused", 5, "eth0", napi_scheduled=0, **fields)
+    assert not napi_starved.detect(recording, T).findings
+    finding = one(nic_reset.detect(recording, T))
+    assert (finding.severity, finding.value("reason"), finding.value("queue")) == ("warning", "interrupt missing", 5)
+    assert "no poll was scheduled" in finding.summary
+    due = log("nic-queue-paused", 5, "eth0", napi_scheduled=1, **fields)
+    assert not nic_reset.detect(due, T).findings
+
+
+def test_a_line_that_does_not_say_whether_a_poll_was_scheduled_is_a_warning() -> None:
+    recording = log("nic-tx-not-completed", 5, "eth0", device="eth0", queue=5, napi_age_ms=6596)
+    finding = one(napi_starved.detect(recording, T))
+    assert finding.severity == "warning"
+    assert "not known whether its poll was scheduled" in finding.summary
 
 
 def test_lockups_and_kills_are_taken_from_the_log() -> None:

@@ -36,12 +36,17 @@ def test_without_an_owner_the_place_is_the_subject() -> None:
     assert finding.subject == "/agents/run-*"
 
 
-def test_few_zombies_many_small_places_and_a_bare_count_accuse_nobody() -> None:
+def test_few_zombies_and_many_small_places_accuse_nobody() -> None:
     assert memcg_leak.detect(walked({"/a": 900}), T).ruled_out
     assert memcg_leak.detect(walked({f"/p{i}": 500 for i in range(10)}), T).ruled_out
-    assert memcg_leak.detect(walked({"/*": 50_000}, method="count"), T).ruled_out
     assert memcg_leak.detect(walked({"/a": 5_000}, live=4_000), T).ruled_out
     assert memcg_leak.detect(made.recording(on=()), T).unseen
+
+
+def test_a_bare_count_does_not_rule_out_a_leak_but_says_what_it_could_not_see() -> None:
+    examined = memcg_leak.detect(walked({"/*": 50_000}, method="count"), T)
+    assert (examined.findings, examined.ruled_out) == ((), "")
+    assert examined.unseen.startswith("where they lived is not visible: ")
 
 
 def test_a_probability_comes_with_its_derivation() -> None:

@@ -1,5 +1,10 @@
 """Hierarchies as they are mounted, and a bounded walk of them."""
 
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -104,6 +109,39 @@ def test_too_many_directories_are_counted_by_their_links_and_said_to_be_incomple
     # The parent's link count tells how many there are without listing them, where the file system counts links.
     links = (tmp_path / "crowd").stat().st_nlink
     assert found.directories == (302 if links == 302 else len(found.paths))
+
+
+@pytest.mark.parametrize(("number", "complete"), [(errno.ENOENT, True), (errno.ENODEV, True), (errno.EMFILE, False)])
+def test_a_directory_that_cannot_be_listed_leaves_the_walk_incomplete_unless_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, complete: bool
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    scandir = os.scandir
+
+    def failing(path: str) -> Iterator[os.DirEntry[str]]:
+        if str(path).endswith("/a"):
+            raise OSError(number, os.strerror(number))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    assert walk(Root(str(tmp_path)), hierarchy("/")).complete is complete
+
+
+def test_what_is_mounted_over_a_directory_is_not_a_cgroup() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    code = (
+        "import os, subprocess, sys, tempfile\nfrom exhume.node.cgroups import Hierarchy, walk\n"
+        "from exhume.node.root import Root\ntop = tempfile.mkdtemp()\nos.makedirs(top + '/real/below')\n"
+        "os.makedirs(top + '/covered')\nsubprocess.run(['mount', '-t', 'tmpfs', 'none', top + '/covered'], check=True)\n"
+        "os.makedirs(top + '/covered/strange')\n"
+        "print(*walk(Root(top), Hierarchy(1, '/', '/', frozenset(), True)).paths)\n"
+        "subprocess.run(['umount', top + '/covered'], check=True)\nimport shutil\nshutil.rmtree(top)"
+    )
+    done = subprocess.run(["unshare", "--mount", sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no mount here: {done.stderr.strip()[-200:]}")
+    assert done.stdout.split() == ["/", "/real", "/real/below"]
 
 
 def test_directories_that_come_and_go_do_not_disturb_a_walk(tmp_path: Path) -> None:

@@ -175,6 +175,24 @@ def test_one_call_takes_so_many_records_and_the_next_goes_on(tmp_path: Path, mon
     assert last(seen, "printk_records") == 4
 
 
+def test_what_was_in_the_buffer_before_is_not_counted_as_new_however_long_it_takes_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_log, "_MOST", 2)
+    seen = recording()
+    reader = KernelLog(tree(tmp_path, INCIDENT))  # all of it from before the eighth second
+    for second in (10, 11, 12):
+        reader.read(seen, second * 10**9)
+    with (tmp_path / "dev/kmsg").open("a") as log:
+        log.write("6,104,12500000,-;something new\n")
+    reader.read(seen, 13 * 10**9)
+    series = seen.counter("printk_records")
+    assert series is not None
+    assert list(series.values) == [0, 0, 0, 1]
+    assert last(seen, "printk_bytes") == len("something new")
+    assert len(seen["events"]) == 3
+
+
 def test_records_that_cannot_be_understood_are_told(tmp_path: Path) -> None:
     seen = recording()
     text = b"\x00\xff\n6,1\n99999999999,1,1,-;x\n6,1,99999999999999999999,-;x\n6,1,1,-;good\n6,2,2,-"
@@ -230,15 +248,25 @@ def test_without_permission_it_says_what_to_do(tmp_path: Path, monkeypatch: pyte
         KernelLog(Root(str(tmp_path))).read(recording(), 1)
 
 
+def open_on(file: Path) -> int:
+    """How many descriptors of ours lead to that file, whatever else is open."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.path.samestat(os.fstat(int(name)), file.stat())
+        except OSError:  # the one that the listing itself used
+            continue
+    return found
+
+
 def test_the_descriptor_goes_with_the_reader(tmp_path: Path) -> None:
-    root = tree(tmp_path, INCIDENT)
-    before = len(os.listdir("/proc/self/fd"))
-    reader = KernelLog(root)
+    reader = KernelLog(tree(tmp_path, INCIDENT))
     reader.read(recording(), 1)
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    log = tmp_path / "dev/kmsg"
+    assert open_on(log) == 1
     del reader
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_on(log) == 0
 
 
 def real_device() -> KernelLog:

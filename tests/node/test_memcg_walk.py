@@ -174,7 +174,8 @@ class TestWhatIsThere:
             with tempfile.NamedTemporaryFile() as file:
                 (path / "outer" / "inner").mkdir(parents=True)
                 try:
-                    made._make(path / "outer" / "inner", 5, file.fileno())
+                    for i in range(5):
+                        made.one(path / "outer" / "inner", f"z{i}", file.fileno(), i)
                 finally:
                     made._move(home)
                 os.rmdir(path / "outer" / "inner")

@@ -1,18 +1,24 @@
 """The small readers of /proc: cpu, vmstat, meminfo, pressure, and cgroup directories."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
+from exhume.node import cpu
 from exhume.node.cgroup_dirs import SAMPLE, CgroupDirs
 from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.cpu import Cpu, parse_stat
-from exhume.node.facts import parse_cpu_list
+from exhume.node.facts import facts, parse_cpu_list
 from exhume.node.meminfo import Meminfo
 from exhume.node.pressure import Pressure, parse_pressure
+from exhume.node.processes import INIT_PID_NAMESPACE
 from exhume.node.root import Reader, Root, key_values
 from exhume.node.vmstat import Vmstat, parse_vmstat
 from exhume.recording.recording import Node, Recording, labels
@@ -45,6 +51,48 @@ def test_proc_stat_may_be_garbage(raw: bytes) -> None:
         assert all(0 <= tick < 1 << 63 for tick in ticks)
 
 
+@pytest.mark.parametrize(("cost_ms", "every_ms"), [(0.2, 50), (1.0, 50), (4.0, 200)])
+def test_a_dear_proc_stat_is_read_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost_ms: float, every_ms: int
+) -> None:
+    """Two per cent of a core, whatever a reading costs: on kernels before 5.1 it adds up every interrupt of every core."""
+    tree = Tree(tmp_path)
+    tree.stat({0: (1,) * 10})
+    spent = iter(range(0, 10**12, round(cost_ms * 1e6)))
+    monkeypatch.setattr(cpu, "clock", SimpleNamespace(thread_time_ns=lambda: next(spent)))
+    reader = Cpu(Root(str(tmp_path)))
+    notes = [reader.read(recording(), i) for i in range(8)]
+    assert reader.every_ns == every_ms * 10**6
+    assert bool(notes[-1]) is (every_ms > 50)
+    assert every_ms == 50 or f"every {every_ms} ms" in notes[-1]
+
+
+@pytest.mark.parametrize(("text", "cores"), [("2-3\n", ["2", "3"]), ("  (null)\n", []), ("\n", []), (None, [])])
+def test_cores_that_may_run_without_a_tick_are_known(tmp_path: Path, text: str | None, cores: list[str]) -> None:
+    tree = Tree(tmp_path)
+    tree.stat({0: (1,) * 10})
+    if text is not None:
+        tree.write("sys/devices/system/cpu/nohz_full", text)
+    reader, seen = Cpu(Root(str(tmp_path))), recording()
+    reader.read(seen, 1)
+    reader.read(seen, 2)
+    assert sorted(dict(at)["cpu"] for at in seen.counters("cpu_nohz_full")) == cores
+    assert len(seen["counters"]) == len(cores)
+
+
+def test_another_nodes_name_is_the_one_in_its_file(tmp_path: Path) -> None:
+    """Below /host the /proc/sys/kernel/hostname is the container's own: it shows the UTS namespace of whoever reads it."""
+    tree = Tree(tmp_path).facts().v1([], 1)
+    root = Root(str(tmp_path))
+    assert facts(root, CgroupTree(root).layout).hostname == "node-7"
+    tree.write("etc/hostname", "# set by cloud-init\n\nreal-node\n")
+    assert facts(root, CgroupTree(root).layout).hostname == "real-node"
+
+
+def test_refaults_of_kernels_before_5_9_have_one_counter() -> None:
+    assert parse_vmstat(b"workingset_refault 7\nworkingset_activate 3\n") == {"workingset_refault": 7}
+
+
 def test_reclaim_per_zone_of_old_kernels_is_summed() -> None:
     old = "pgscan_direct_dma 1,pgscan_direct_normal 10,"
     old += "pgscan_direct_throttle 9,allocstall_normal 2,allocstall_movable 3,pgmajfault 4"
@@ -68,6 +116,7 @@ def test_pressure_of_the_node_and_of_the_cgroups_below_the_root(tmp_path: Path) 
     line = "some avg10=12.34 avg60=0.00 avg300=0.00 total=5000\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=400\n"
     tree.write("proc/pressure/memory", line)
     tree.write("sys/fs/cgroup/busy.slice/memory.pressure", line.replace("5000", "777"))
+    tree.write("sys/fs/cgroup/busy.slice/cpu.pressure", line)
     root, seen = Root(str(tmp_path)), recording()
     Pressure(root, CgroupTree(root)).read(seen, 1)
     node = seen.counter("pressure_us", labels(cgroup="", kind="some", resource="memory"))
@@ -77,6 +126,7 @@ def test_pressure_of_the_node_and_of_the_cgroups_below_the_root(tmp_path: Path) 
     assert slice_ is not None
     assert tenth is not None
     assert (node.last, slice_.last, tenth.last) == (5000, 777, 1234)
+    assert seen.counter("pressure_us", labels(cgroup="/busy.slice", kind="some", resource="cpu")) is None
 
 
 def test_on_v1_pressure_says_that_it_is_the_nodes_alone(tmp_path: Path) -> None:
@@ -101,9 +151,35 @@ def test_empty_directories_are_told_from_used_ones(tmp_path: Path, v2: bool, pro
     root, seen = Root(str(tmp_path)), recording()
     CgroupDirs(root, CgroupTree(root)).read(seen, 1)
     row = next(row for row in seen["cgroup_dirs"].rows() if row["path"] == "/leak")
-    assert row["children"] == 200
+    assert row["children"] == row["leaves"] == 200
+    assert row["mount"] == ("/sys/fs/cgroup" if v2 else "/sys/fs/cgroup/memory")
     assert row["looked"] <= SAMPLE
     assert row["empty"] == (0 if procs else row["looked"])
+
+
+def test_on_v1_who_lives_in_another_pid_namespace_does_not_judge_directories() -> None:
+    """cgroup.procs of a used group reads as empty there: everything would look leaked."""
+    memory = Path("/sys/fs/cgroup/memory")
+    if os.geteuid() != 0 or not (memory / "cgroup.procs").exists():
+        pytest.skip("needs root and the memory controller on cgroup v1")
+    if os.readlink("/proc/self/ns/pid") != INIT_PID_NAMESPACE:
+        pytest.skip("needs to begin in the first PID namespace")
+    code = (
+        "import sys\nfrom exhume.errors import Unreadable\nfrom exhume.node.cgroup_dirs import CgroupDirs\n"
+        "from exhume.node.cgroups import Tree\nfrom exhume.node.root import Root\n"
+        "from exhume.recording.recording import Node, Recording\nroot = Root(sys.argv[1])\n"
+        "try: CgroupDirs(root, Tree(root)).read(Recording(Node('', '', '', '', 1)), 1)\n"
+        "except Unreadable as error: print(error)"
+    )
+    # /proc/self/root is the same node below another path, as a container has it with --host.
+    for path in ("/", "/proc/self/root"):
+        for prefix, said in (([], ""), (["unshare", "--pid", "--fork"], "only the processes of our own PID namespace")):
+            done = subprocess.run([*prefix, sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+            if prefix and done.returncode != 0:
+                pytest.skip(f"unshare: {done.stderr.strip()[-200:]}")
+            assert done.stderr == ""
+            assert said in done.stdout
+            assert bool(done.stdout) is bool(said)
 
 
 @pytest.mark.parametrize("reader", [Cpu, Vmstat, Meminfo])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
+from exhume.node import processes
 from exhume.node.processes import Processes, parse_cgroup, parse_stat
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
@@ -56,7 +57,7 @@ def test_the_busiest_is_kept_with_both_readings_and_the_defunct_with_their_paren
     assert [(row["time"], row["system"]) for row in hog] == [(1, 100), (2, 350)]
     assert hog[0]["cgroup"] == "/system.slice/hog.service"
     assert [row["ppid"] for row in rows if row["state"] == "Z"] == [11]
-    assert not [row for row in rows if row["pid"] == 11]
+    assert [(row["comm"], row["ppid"]) for row in rows if row["pid"] == 11] == [("idle", 1)]  # who does not collect it
     defunct = seen.counter("processes_defunct")
     assert defunct is not None
     assert defunct.last == 1
@@ -71,6 +72,46 @@ def test_a_number_that_went_to_another_process_is_not_the_same_process(tmp_path:
     reader.read(seen, 2)
     rows = [row for row in seen["processes"].rows() if row["pid"] == 10]
     assert [(row["comm"], row["system"]) for row in rows] == [("new", 0), ("new", 30)]
+
+
+def test_a_cgroup_is_looked_up_once_a_process(tmp_path: Path) -> None:
+    """/proc/PID/cgroup takes cgroup_mutex, which is what a node that makes and removes cgroups waits for."""
+    tree = Tree(tmp_path)
+    reader, seen = Processes(Root(str(tmp_path))), recording()
+    for i, name in enumerate(("first", "second", "third", "fourth")):
+        start = 500 if i < 3 else 1 << 40
+        tree.write("proc/10/stat", process_stat(10, "hog", 5, 100 * (i + 1), 1, start=start))
+        tree.write("proc/10/cgroup", f"0::/{name}\n")
+        reader.read(seen, i)
+    # The first reading has nothing to compare with and keeps nobody; the last is another process with the same number.
+    assert [row["cgroup"] for row in seen["processes"].rows()] == ["/second"] * 4 + ["/fourth"] * 2
+
+
+def test_of_too_many_processes_the_oldest_and_the_newest_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MOST_PROCESSES", 4)
+    tree = Tree(tmp_path)
+    for pid in range(1, 11):
+        tree.write(f"proc/{pid}/stat", process_stat(pid, f"p{pid}", 0, 0, 0, "Z"))
+    reader, seen = Processes(Root(str(tmp_path))), recording()
+    reader.read(seen, 1)
+    assert "only 4 of 10" in reader.read(seen, 2)
+    assert {row["pid"] for row in seen["processes"].rows()} == {1, 2, 9, 10}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a PID namespace")
+@pytest.mark.parametrize(("proc", "said"), [("--mount-proc", True), ("", False)], ids=["its own /proc", "the outer /proc"])
+def test_only_who_sees_a_containers_proc_says_that_it_sees_a_container(proc: str, said: bool) -> None:
+    """A /proc of the node in a container with a PID namespace of its own shows the node's processes."""
+    code = (
+        "from exhume.node.processes import Processes\nfrom exhume.node.root import Root\n"
+        "from exhume.recording.recording import Node, Recording\n"
+        "print(Processes(Root()).read(Recording(Node('', '', '', '', 1)), 1))"
+    )
+    arguments = [word for word in ("unshare", "--pid", "--fork", proc) if word]
+    done = subprocess.run([*arguments, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"unshare: {done.stderr.strip()[-200:]}")
+    assert ("only this container's processes" in done.stdout) is said
 
 
 def test_hidden_processes_are_a_source_that_is_off(tmp_path: Path) -> None:

@@ -107,6 +107,21 @@ def test_only_what_changed_is_added(tmp_path: Path) -> None:
     ]
 
 
+def test_a_count_that_went_round_goes_on_and_a_backlog_that_shrank_does_not(tmp_path: Path) -> None:
+    kept = recording()
+    reader = Softnet(node(tmp_path, new(0, processed=0xFFFF_FFF0, backlog=9)))
+    reader.read(kept, 1)
+    node(tmp_path, new(0, processed=0x10, backlog=2))
+    reader.read(kept, 2)
+    node(tmp_path, new(0, processed=0x11, backlog=3))
+    reader.read(kept, 3)
+    series = kept.counter("softnet_processed", labels(cpu=0))
+    assert series is not None
+    assert series.delta == 0x21
+    assert series.last == (1 << 32) + 0x11
+    assert values(kept, "softnet_backlog") == {"0": 3}
+
+
 def test_a_line_that_was_cut_off_is_not_taken_for_a_small_number(tmp_path: Path) -> None:
     whole = new(0, 0x12345678) + new(1, 0x12345678)
     kept = recording()

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.node import throttling
 from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.root import Root
 from exhume.node.throttling import Throttling, parse_cpu_max
@@ -56,6 +58,21 @@ def test_v1_names_its_files_and_units_differently(tmp_path: Path) -> None:
     recording = read(Root(str(tmp_path)))
     assert last(recording, "cpu_throttled_ns", "/kubepods/pod1") == 77
     assert recording.counter("cpu_periods", labels(cgroup="/kubepods")) is None
+
+
+def test_reading_stops_when_it_takes_too_long_and_says_how_many_were_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path).v2({"/": cgroup_stat(3, 0), "/a": "", "/b": "", "/c": ""})
+    for name in "abc":
+        tree.write(f"sys/fs/cgroup/{name}/cpu.max", "50000 100000\n")
+        tree.write(f"sys/fs/cgroup/{name}/cpu.stat", "nr_periods 1\n")
+    slow = iter(range(0, 10**12, 30_000_000))  # every look at the clock is 30 ms later
+    monkeypatch.setattr(throttling, "clock", SimpleNamespace(monotonic_ns=lambda: next(slow)))
+    recording = Recording(Node("", "", "", "", 2))
+    root = Root(str(tmp_path))
+    assert Throttling(root, CgroupTree(root)).read(recording, 1) == "2 of 3 groups with a quota were left out"
+    assert len(recording.counters("cpu_periods")) == 1
 
 
 @given(st.binary(max_size=60))

@@ -49,4 +49,6 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     empty = max(round(row["leaves"] * row["empty"] / max(1, row["looked"])) for row in rows)
     if empty >= thresholds.empty_dirs_floor:
         return Examined(KIND, ruled_out="most directories of every crowded cgroup hold a process")
+    if not empty:
+        return Examined(KIND, ruled_out="no cgroup has an empty child among those looked at")
     return Examined(KIND, ruled_out=f"no cgroup has more than about {empty:,} empty children")

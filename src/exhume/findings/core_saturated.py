@@ -58,6 +58,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if findings:
         findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("longest")))
         return Examined(KIND, tuple(findings))
+    if not longest[0]:
+        return Examined(KIND, ruled_out="no core was full of kernel time")
     return Examined(KIND, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms")
 
 

@@ -1,7 +1,8 @@
 """What the cores did in a recording: shares of time, stretches in which one was full of kernel time, and missing time."""
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clo
 # two is what sampling by ticks misses anyway: work in pieces shorter than a tick (account_process_tick) is not counted.
 _EMPTY, _ACCOUNTED = 0.1, 0.8
 _ALL = (0, 1 << 62)
+_MOST_TICKS = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Core:
 
     number: int
     times: NDArray[np.int64]
-    ticks: NDArray[np.int32]
+    ticks: NDArray[np.signedinteger[Any]]
 
     def passed(self, *states: str) -> NDArray[np.int64]:
         """Ticks of each step in these states, or in any."""
@@ -77,14 +79,19 @@ def _cores(recording: Recording) -> list[Core]:
     times, numbers = table.ints("time"), table.ints("core")
     order = np.lexsort((times, numbers))
     times, numbers = times[order], numbers[order]
-    steps = np.empty((len(times) - 1, len(_STATES)), dtype=np.int32)
+    borders = np.flatnonzero(np.diff(numbers))
+    steps: NDArray[np.signedinteger[Any]] = np.empty((len(times) - 1, len(_STATES)), dtype=np.int16)
     for i, state in enumerate(_STATES):  # one after the other: a copy of all is a hundred megabytes after ten minutes
         # idle and iowait can step back by a tick (get_idle_time reads two clocks); time does not run backwards.
-        steps[:, i] = np.diff(table.ints(state)[order]).clip(0, np.iinfo(np.int32).max)
-    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        passed = np.diff(table.ints(state)[order]).clip(0, _MOST_TICKS)
+        passed[borders] = 0  # from one core's last reading to the next one's first
+        if passed.max(initial=0) > np.iinfo(steps.dtype).max:  # five minutes in one step
+            steps = steps.astype(np.int32)
+        steps[:, i] = passed
+    bounds = [0, *(borders + 1).tolist(), len(numbers)]
     found = [
         Core(int(numbers[first]), times[first:after], steps[first : after - 1])
-        for first, after in itertools.pairwise(bounds)
+        for first, after in pairwise(bounds)
         if after - first >= 2
     ]
     return found if any(core.ticks.any() for core in found) else []

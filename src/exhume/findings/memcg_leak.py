@@ -10,8 +10,8 @@ KIND = "memcg-leak"
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     table = recording["memcg_walk"]
     if not len(table):
-        if recording.counter("memcg_walk_zombies") is not None:
-            return Examined(KIND, ruled_out="no zombie memory cgroups")
+        if (counted := recording.counter("memcg_walk_zombies")) is not None:
+            return Examined(KIND, ruled_out=f"{counted.last:,} zombies in all")
         return Examined(KIND, unseen=recording.why_off("zombies"))
     latest = int(table.ints("time").max())
     rows = [row for row in table.rows() if row["time"] == latest]

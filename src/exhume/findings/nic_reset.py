@@ -84,13 +84,23 @@ def _from_log(device: str, seen: list[Event], reason: str, thresholds: Threshold
     if missing is not None and (queue := missing.number("queue")) is not None:
         evidence.append(Evidence("queue", queue, "", "kernel log"))
     failed = any(event.kind == "nic-reset-failed" for event in seen)
-    did = "failed to reset" if failed else "was reset" if resets[0].kind == "nic-reset-done" else "stopped sending"
+    only_missing = all(event.kind in _QUEUE for event in seen)
+    did = (
+        "missed an interrupt"
+        if only_missing
+        else "failed to reset"
+        if failed
+        else "was reset"
+        if resets[0].kind == "nic-reset-done"
+        else "stopped sending"
+    )
     times = "once" if len(resets) == 1 else f"{len(resets)} times"
     summary = f"{device}{f' ({driver})' if driver else ''} {did} {times}, last {ago(last.age_s)}"
     if missing is not None:
         age = missing.number("napi_age_ms")
-        summary += f"; interrupt missing: a queue waited {age or 0:,} ms and no poll was scheduled"
-    return Finding(KIND, device, severity(last, thresholds), seen[0].time, last.time, summary, tuple(evidence))
+        summary += f"; interrupt missing: a queue was not polled for {age or 0:,} ms and no poll was scheduled"
+    current = severity(last, thresholds, "warning" if only_missing else "critical")
+    return Finding(KIND, device, current, seen[0].time, last.time, summary, tuple(evidence))
 
 
 def _from_counters(recording: Recording) -> list[Finding]:

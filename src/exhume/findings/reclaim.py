@@ -27,12 +27,10 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if waited is not None and waited >= thresholds.memory_wait_ratio:
         signs.append(("warning", f"tasks waited for memory {waited:.0%} of the time"))
     if not signs:
-        waits = (
-            "reclaim inside a cgroup's limit is not visible here"
-            if waited is None
-            else f"tasks waited for memory {waited:.0%} of the time"
-        )
-        return Examined(KIND, ruled_out="; ".join(part for part in (f"node-wide: {scans}" if scans else "", waits) if part))
+        if waited is None:
+            return Examined(KIND, ruled_out=f"{scans}: node-wide reclaim; reclaim inside a cgroup's limit is not visible here")
+        waits = f"tasks waited for memory {waited:.0%} of the time"
+        return Examined(KIND, ruled_out=f"{scans}, {waits}" if scans else waits)
     evidence = _evidence(recording, direct, kswapd, waited)
     cgroup, share = _worst(recording) if waited is not None else ("", 0.0)
     summary = ", and ".join(said for _, said in signs)

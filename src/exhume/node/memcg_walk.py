@@ -7,7 +7,7 @@ group that was freed meanwhile finds it again, as css_next_child does: by the pa
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import Block, Btf, Features, Routine
 from exhume.node.memcg_program import STATE, Fields, Status, WalkProgram, Want
-from exhume.text import decode
 
 Ints = NDArray[np.int64]
 Row = tuple[int, ...]
@@ -69,6 +68,9 @@ class MemcgWalk:
     longest_call_ns: int
     """The longest section in the kernel, by its own clock, with what interrupts and other tasks took out of it."""
     method: Literal["bpf-walk"] = "bpf-walk"
+    css: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    """Where the kernel keeps each group, for those who ask more of it (`memcg_pins`), never for output. Only together with
+    `serial` does it say which group is meant: once freed, the place is another's."""
 
     def __len__(self) -> int:
         return len(self.serial)
@@ -97,36 +99,42 @@ class MemcgWalk:
 
     def places(self, rows: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Path up to the nearest live directory (the group's own if it lives), and from there on what is not there any more."""
-        parent, dying = self.parent.tolist(), self.dying.tolist()
-        known: dict[int, tuple[str, str, str]] = {}  # and what a name below begins with
+        parent, dying, names = self.parent.tolist(), self.dying.tolist(), self.names
+        inside: dict[int, tuple[str, str]] = {-1: ("/", ""), 0: ("/", "")}  # what a place in this row's group begins with
 
-        def place(row: int) -> tuple[str, str]:
-            above = parent[row]
-            if above < 0:
-                return "/", ""
-            home, rest, slash = known[above]
-            name = slash + decode(self.names[row])
-            return (home, rest + name) if dying[row] else (home + name, rest)
+        def enter(row: int) -> tuple[str, str]:
+            missing = []
+            while row not in inside:  # a tenant may have nested groups by the thousand
+                missing.append(row)
+                row = parent[row]
+            for row in reversed(missing):
+                home, rest = inside[parent[row]]
+                name = names[row].decode("utf-8", "backslashreplace")
+                inside[row] = (home, f"{rest}{name}/") if dying[row] else (f"{home}{rest}{name}/", "")
+            return inside[row]
 
         found = []
         for row in range(len(self)) if rows is None else map(int, rows):
-            missing = []
             above = parent[row]
-            while above >= 0 and above not in known:
-                missing.append(above)
-                above = parent[above]
-            for ancestor in reversed(missing):
-                home, rest = place(ancestor)
-                known[ancestor] = home, rest, "" if home + rest == "/" else "/"
-            found.append(place(row))
+            at = inside.get(above)
+            if at is None:
+                at = enter(above)
+            home, rest = at
+            name = names[row].decode("utf-8", "backslashreplace")
+            if above < 0:
+                found.append(("/", ""))
+            elif dying[row]:
+                found.append((home.rstrip("/") or "/", f"{'' if home == '/' else '/'}{rest}{name}"))
+            else:
+                found.append((f"{home}{rest}{name}", ""))
         return found
 
 
 def walk(features: Features | None = None) -> MemcgWalk:
     """Walk the tree once. Raises Unreadable where BPF, BTF, the privilege or the memory controller is missing."""
     features = features or Features()
-    fields = Fields.of(Btf.vmlinux(), generations=_has_generations())
-    nodes = _memory_nodes()
+    fields = Fields.of(Btf.vmlinux(), generations=has_generations())
+    nodes = memory_nodes()
     record = fields.record(len(nodes))
     steps = max(8, min(STEPS, LARGEST_BLOCK // record.itemsize))
     with Block(STATE.itemsize + steps * record.itemsize, features=features) as block:
@@ -229,6 +237,7 @@ class _Walker:
             complete=self._complete,
             calls=self._calls,
             longest_call_ns=self._longest_ns,
+            css=columns["css"],
         )
 
     def _run(self) -> np.void:
@@ -344,7 +353,7 @@ class _Found:
         return file, anon, lists[:, unevictable]
 
 
-def _has_generations() -> bool:
+def has_generations() -> bool:
     """Whether pages are kept in generations; when that is switched off, all of them go back to the lists."""
     try:
         with open("/sys/kernel/mm/lru_gen/enabled", encoding="ascii") as file:
@@ -353,7 +362,7 @@ def _has_generations() -> bool:
         return False
 
 
-def _memory_nodes() -> tuple[int, ...]:
+def memory_nodes() -> tuple[int, ...]:
     for name in ("has_memory", "online"):
         try:
             with open(f"/sys/devices/system/node/{name}", encoding="ascii") as file:

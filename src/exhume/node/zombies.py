@@ -39,10 +39,12 @@ class Zombies:
     name = "zombies"
     every_ns = 0
 
-    def __init__(self, root: Root, tree: Tree, again_ns: int = AGAIN_NS) -> None:
+    def __init__(self, root: Root, tree: Tree, again_ns: int = AGAIN_NS, few: int = 0) -> None:
+        """Fewer than `few` by the kernel's count are not named: it would cost more than it tells."""
         self._root = root
         self._tree = tree
         self._again_ns = again_ns
+        self._few = few
         self._walked = -1
         self._note = ""
 
@@ -51,10 +53,25 @@ class Zombies:
             return self._note
         self._walked = time
         try:
-            self._note = self._by_walk(recording, time)
+            self._note = self._if_few(recording, time) or self._by_walk(recording, time)
         except Unreadable as error:
             self._note = f"not named, {error}; {self._by_count(recording, time)}"
         return self._note
+
+    def _if_few(self, recording: Recording, time: int) -> str:
+        if not self._few:
+            return ""
+        counted = Recording(recording.node)
+        try:
+            Memcg(self._root, self._tree).read(counted, time)
+        except Unreadable:
+            return ""
+        whole = next(counted["memcg"].rows())
+        if not 0 <= whole["dying"] < self._few or whole["scope"] != "node":
+            return ""
+        recording.count(time, "memcg_walk_live", whole["live"])
+        recording.count(time, "memcg_walk_zombies", whole["dying"])
+        return f"fewer than {self._few}, so they were not named: exhume zombies does"
 
     def _by_walk(self, recording: Recording, time: int) -> str:
         from exhume.node.memcg_walk import walk
@@ -67,7 +84,6 @@ class Zombies:
         places = seen.places(rows)
         groups = collapse(places)
         live = np.bincount(seen.parent[1:][~seen.dying[1:]], minlength=len(seen)) if len(seen) > 1 else np.zeros(1, int)
-        siblings = {path: int(live[row]) for path, row in _homes(seen, places)}
         owners = _Owners(self._root)
         table = recording["memcg_walk"]
         other = seen.unevictable_bytes + seen.swap_bytes
@@ -77,9 +93,10 @@ class Zombies:
             members = rows[np.array(group.members)]
             file, anon, kernel = (int(kind[members].sum()) for kind in (seen.file_bytes, seen.anon_bytes, other))
             home = places[group.members[0]][0]
+            siblings = int(live[_home(seen, int(members[0]))])
             owned = owners.of(group.example)
             table.add(
-                time, group.path, group.example, home, len(members), siblings.get(home, 0), file, anon, kernel,
+                time, group.path, group.example, home, len(members), siblings, file, anon, kernel,
                 int(seen.empty[members].sum()), owned.unit, owned.pod, owned.container, owned.image, owned.confidence,
                 owned.how, seen.method,
             )  # fmt: skip
@@ -129,16 +146,12 @@ class Zombies:
         return note
 
 
-def _homes(seen: "MemcgWalk", places: list[tuple[str, str]]) -> list[tuple[str, int]]:
-    """Each home with its row: the nearest live ancestor of a zombie that lived there."""
-    found: dict[str, int] = {}
-    for (home, _), row in zip(places, seen.zombies.tolist(), strict=True):
-        if home not in found:
-            above = int(seen.parent[row])
-            while above >= 0 and seen.dying[above]:
-                above = int(seen.parent[above])
-            found[home] = max(0, above)
-    return list(found.items())
+def _home(seen: "MemcgWalk", row: int) -> int:
+    """The row of the nearest directory above a zombie that is still there."""
+    above = int(seen.parent[row])
+    while above > 0 and seen.dying[above]:
+        above = int(seen.parent[above])
+    return max(0, above)
 
 
 class _Owners:

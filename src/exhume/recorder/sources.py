@@ -35,7 +35,7 @@ def steady(root: Root, tree: Tree) -> list[Reader]:
         Pressure(root, tree),
         Memcg(root, tree),
         CgroupDirs(root, tree),
-        Zombies(root, tree),
+        Zombies(root, tree, few=100),
         Nic(root),
         KernelLog(root),
         Processes(root),
