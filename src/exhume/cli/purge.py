@@ -1,7 +1,8 @@
-"""exhume zombies purge: the plan, the question, the bites, the result."""
+"""exhume zombies purge: the plan, the question, eviction, bites, the result."""
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from exhume.cli.terminal import Progress, Style, width, wrap
@@ -11,9 +12,11 @@ from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.node.cgroups import Hierarchy
+    from exhume.node.memcg_pins import Pinning
     from exhume.node.memcg_walk import MemcgWalk
     from exhume.node.root import Root
-    from exhume.remedy.purge import Outcome, PurgePlan, Target
+    from exhume.remedy.evict import Evicted
+    from exhume.remedy.purge import Outcome, PurgePlan, Rows, Target
 
 EXIT_REFUSED = 2
 
@@ -23,10 +26,13 @@ class Refused(ExhumeError):
 
 
 def purge(args: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
     from exhume.node.cgroups import layout
+    from exhume.node.memcg_pins import Pinning
     from exhume.node.memcg_walk import walk
     from exhume.node.root import Root
-    from exhume.remedy.purge import plan
+    from exhume.remedy.reclaim import quiet_core
 
     root = Root(args.host)
     hierarchy = layout(root).of("memory")
@@ -35,26 +41,34 @@ def purge(args: argparse.Namespace) -> int:
     if not root.same_kernel():
         raise Unreadable(f"{args.host} is not of the running kernel: its zombies are out of reach")
     seen = walk()
-    made = plan(root, hierarchy, seen, args.under, _has_swap(root))
-    if args.json and args.dry_run:
-        _print_json(made, ())
-        return 0
-    style, columns = Style(sys.stderr if args.json else sys.stdout), width(sys.stdout)
-    if not args.json:
-        sys.stdout.write(render_plan(made, style, columns))
-        sys.stdout.flush()
-    if args.dry_run or not made.targets:
-        return 0
-    refusals = made.refusals()
-    if refusals and not args.accept_cache_loss:
-        raise Refused(f"not purged: {printable('; '.join(refusals), 500)}; --accept-cache-loss does it all the same")
-    if not args.yes and not _agreed():
-        raise Refused("not purged: say --yes to do it; what cache is lost cannot be given back")
-    outcomes = tuple(_purge(root, hierarchy, target, seen, args.accept_cache_loss) for target in made.targets)
+    with ExitStack() as stack:
+        try:
+            pinning = stack.enter_context(Pinning())
+        except Unreadable:
+            pinning = None  # a kernel that keeps its pages elsewhere: all are reclaimed, as the plan then says
+        made, rows = _plan(root, hierarchy, seen, pinning, args.under)
+        if args.json and args.dry_run:
+            _print_json(made)
+            return 0
+        style, columns = Style(sys.stderr if args.json else sys.stdout), width(sys.stdout)
+        if not args.json:
+            sys.stdout.write(render_plan(made, style, columns))
+            sys.stdout.flush()
+        if args.dry_run or not made.targets:
+            return 0
+        refusals = made.refusals()
+        if refusals and not made.by_file and not args.accept_cache_loss:
+            raise Refused(f"not purged: {printable('; '.join(refusals), 500)}; --accept-cache-loss does it all the same")
+        if not args.yes and not _agreed():
+            raise Refused("not purged: say --yes to do it; what cache is lost cannot be given back")
+        core = quiet_core(root)
+        evicted = None if pinning is None else _evict(root, pinning, seen, rows, core)
+    after = walk() if evicted is not None else seen
+    outcomes = tuple(_reclaim(root, hierarchy, target, after, args.accept_cache_loss, core) for target in made.targets)
     if args.json:
-        _print_json(made, outcomes)
+        _print_json(made, outcomes, evicted)
     else:
-        sys.stdout.write(render_outcome(outcomes, style, columns))
+        sys.stdout.write(render_outcome(outcomes, evicted, style, columns))
     return 0 if all(one.gone >= 0.99 * one.zombies for one in outcomes) else EXIT_REFUSED
 
 
@@ -64,24 +78,68 @@ def _agreed() -> bool:
     return input("Purge? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _purge(root: "Root", hierarchy: "Hierarchy", target: "Target", seen: "MemcgWalk", accept: bool) -> "Outcome":
+def _plan(
+    root: "Root", hierarchy: "Hierarchy", seen: "MemcgWalk", pinning: "Pinning | None", under: str
+) -> "tuple[PurgePlan, Rows]":
+    """The plan, and the rows that are to go by their files."""
+    import numpy as np
+
+    from exhume.node.tmpfs_files import tmpfs_files
+    from exhume.remedy.evict import Pace, goes_by_file
+    from exhume.remedy.purge import pinned_by, plan, rows_by_home
+
+    swap = _has_swap(root)
+    if pinning is None:
+        return plan(root, hierarchy, seen, under, swap), np.zeros(0, np.int64)
+    chosen = np.concatenate([np.zeros(0, np.int64), *rows_by_home(seen, under).values()])
+    cache, shared = pinned_by(seen, chosen)
+    rows = goes_by_file(root, pinning, seen, cache)
+    files = tmpfs_files(root, pinning.read(seen, shared, most=4, file=False, pause=Pace()))
+    return plan(root, hierarchy, seen, under, swap, rows.tolist(), files), rows
+
+
+def _evict(root: "Root", pinning: "Pinning", seen: "MemcgWalk", rows: "Rows", core: int | None) -> "Evicted":
+    from exhume.remedy.evict import evict, on_core
+
+    progress = Progress("evicting the pages that pin zombies")
+    try:
+        with on_core(core):
+            return evict(root, pinning, seen, rows, progress)
+    finally:
+        progress.clear()
+
+
+def _reclaim(
+    root: "Root", hierarchy: "Hierarchy", target: "Target", after: "MemcgWalk", accept: bool, core: int | None
+) -> "Outcome":
+    """What eviction left, in bites, where that is allowed."""
     from exhume.node.memcg_walk import walk
-    from exhume.remedy.purge import ACCEPTED_LOSS, outcome
-    from exhume.remedy.reclaim import Reclaimer, bites, quiet_core
+    from exhume.remedy.purge import ACCEPTED_LOSS, Outcome, stayed
+    from exhume.remedy.reclaim import Reclaimer, bites
     from exhume.remedy.usage import Usage, Zombies
 
-    usage, zombies = Usage(root, hierarchy, target.watched), Zombies(root, hierarchy, target.home, target.zombies)
+    rest = stayed(target, after)
+    by_file = target.zombies - rest.zombies
+    done = Outcome(target.home, target.zombies, by_file, by_file, 0, 0, "all gone")
+    if not rest.zombies:
+        return done
+    if target.no_reclaim:
+        return replace(done, ended=target.no_reclaim)
+    if target.refusal and not accept:
+        return replace(done, ended=f"{target.refusal}; --accept-cache-loss reclaims all the same")
+    usage, zombies = Usage(root, hierarchy, target.watched), Zombies(root, hierarchy, target.home, rest.zombies)
     most_lost = 1 << 62 if accept else int(target.cache_bytes * ACCEPTED_LOSS)
     progress = Progress(f"purging {printable(target.home, 40)}")
     ended, count = "", 0
-    with Reclaimer(root, hierarchy.path + target.home, hierarchy.version, quiet_core(root)) as reclaimer:
+    with Reclaimer(root, hierarchy.path + target.home, hierarchy.version, core) as reclaimer:
         try:
             for left, why in bites(reclaimer, zombies.left, usage.lost, most_lost):
                 count, ended = count + 1, why
-                progress(1 - max(0, left) / target.zombies)
+                progress(1 - max(0, left) / rest.zombies)
         finally:
             progress.clear()
-    return outcome(target, walk(), usage.lost(), count, ended)
+    gone = target.zombies - stayed(rest, walk()).zombies
+    return replace(done, gone=gone, lost_bytes=usage.lost(), bites=count, ended=ended)
 
 
 def _has_swap(root: "Root") -> bool:
@@ -97,8 +155,14 @@ def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:
     lines = [style(f"{plan.zombies:,} zombies can be let go without a reboot", "bold"), ""]
     how = "memory.force_empty, interrupted within milliseconds" if plan.version == 1 else "memory.reclaim, in small amounts"
     for target in plan.targets:
-        lines.append(f"  {target.zombies:>9,}  reclaim from {printable(target.home, 60)} ({how})")
+        home = printable(target.home, 60)
+        if target.by_file:
+            lines.append(f"  {target.by_file:>9,}  in {home}: evict the pages that pin them; no live group loses any")
+        if target.by_reclaim:
+            lines.append(f"  {target.by_reclaim:>9,}  reclaim from {home} ({how})")
         lines.append(f"             they pin {size(target.pinned_bytes)} of page cache")
+        if not target.by_reclaim:
+            continue
         groups = f"{target.live_groups:,} live group{'s' if target.live_groups != 1 else ''}"
         at_stake = f"{groups} below it hold {size(target.cache_bytes)} of cache"
         if target.swap_bytes:
@@ -111,21 +175,37 @@ def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:
         for left in plan.left:
             text = f"{left.zombies:>9,}  in {printable(left.home, 40)}: {left.why}. {left.way}"
             lines += wrap(text, "  ", " " * 13, columns)
+    if plan.files:
+        lines += ["", "  On tmpfs, these files pin the most:"]
+        for file in plan.files:
+            name = printable(file.path, 80) if file.path else "shared memory without a name that could be found"
+            held = (
+                f", deleted, but open in {printable(file.holder, 40)}" if file.holder else ", deleted" if file.deleted else ""
+            )
+            lines += wrap(f"{file.zombies:>9,}  {name} ({size(file.size_bytes)}{held})", "  ", " " * 13, columns)
     return "\n".join([*lines, ""]) + "\n"
 
 
-def render_outcome(outcomes: "tuple[Outcome, ...]", style: Style, columns: int) -> str:
+def render_outcome(outcomes: "tuple[Outcome, ...]", evicted: "Evicted | None", style: Style, columns: int) -> str:
     lines = []
     for one in outcomes:
         colour = "green" if one.gone >= 0.99 * one.zombies else "yellow"
         lines.append(style(f"  {one.gone:>9,}  of {one.zombies:,} gone from {printable(one.home, 60)}", colour))
-        fell = size(max(0, one.lost_bytes))
-        text = f"in {one.bites} bites; the live groups' memory fell by {fell}; it ended because: {one.ended}"
-        lines += wrap(text, " " * 13, " " * 13, columns)
+        if one.bites:
+            fell = size(max(0, one.lost_bytes))
+            text = f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell} meanwhile; "
+            lines += wrap(f"{text}it ended because: {one.ended}", " " * 13, " " * 13, columns)
+        elif one.gone < one.zombies:
+            lines += wrap(f"the others stay: {printable(one.ended, 300)}", " " * 13, " " * 13, columns)
+    if evicted is not None and evicted.pages:
+        files = f"{evicted.files:,} file{'s' if evicted.files != 1 else ''}"
+        lines += wrap(f"{evicted.pages:,} pages ({size(evicted.bytes)}) of {files} were evicted", " " * 13, " " * 13, columns)
+    for why, pages in sorted((evicted.failed if evicted is not None else {}).items(), key=lambda item: -item[1])[:5]:
+        lines += wrap(f"{pages:,} pages were not: {printable(why, 200)}", " " * 13, " " * 13, columns)
     return "\n".join(lines) + "\n"
 
 
-def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]") -> None:
+def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]" = (), evicted: "Evicted | None" = None) -> None:
     import json
 
     document = {
@@ -134,6 +214,8 @@ def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]") -> None:
             {
                 "path": target.home,
                 "zombies": target.zombies,
+                "by_file": target.by_file,
+                "by_reclaim": target.by_reclaim,
                 "pinned_bytes": target.pinned_bytes,
                 "live_groups": target.live_groups,
                 "cache_at_stake_bytes": target.cache_bytes,
@@ -143,11 +225,25 @@ def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]") -> None:
             for target in plan.targets
         ],
         "left": [{"path": one.home, "zombies": one.zombies, "why": one.why, "way": one.way} for one in plan.left],
+        "tmpfs_files": [
+            {
+                "path": file.path,
+                "size_bytes": file.size_bytes,
+                "zombies": file.zombies,
+                "deleted": file.deleted,
+                "holder": file.holder or None,
+            }
+            for file in plan.files
+        ],
+        "evicted": None
+        if evicted is None
+        else {"files": evicted.files, "pages": evicted.pages, "bytes": evicted.bytes, "failed": evicted.failed},
         "outcomes": [
             {
                 "path": one.home,
                 "zombies": one.zombies,
                 "gone": one.gone,
+                "by_file": one.by_file,
                 "lost_bytes": max(0, one.lost_bytes),
                 "bites": one.bites,
                 "ended": one.ended,

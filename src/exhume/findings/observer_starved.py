@@ -13,9 +13,9 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     start, end = recording.window
     for name, source in recording.sources().items():
         if source["state"] == "off" and source["reason"].startswith(STUCK):
-            evidence = (Evidence("source", name, "", "the recorder"), Evidence("said", source["reason"], "", "the recorder"))
+            stuck = (Evidence("source", name, "", "the recorder"), Evidence("said", source["reason"], "", "the recorder"))
             summary = f"reading {name} did not come back ({source['reason']}): the kernel holds the reader"
-            findings.append(Finding(KIND, name, "warning", start, end, summary, evidence))
+            findings.append(Finding(KIND, name, "warning", start, end, summary, stuck))
     waited = recording.counter("own_wait_ns")
     if waited is not None and waited.last >= thresholds.observer_wait_ms * 1_000_000:
         seconds = waited.last / 1e9

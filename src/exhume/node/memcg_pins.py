@@ -86,7 +86,9 @@ _STATE = np.dtype(
         ("section_ns", "u8"),
     ]
 )
-_REQUEST = np.dtype([("css", "u8"), ("serial", "u8"), ("parent", "u8"), ("node", "u8"), ("list", "u8"), ("most", "u8"), ("end", "u8")])
+_REQUEST = np.dtype(
+    [("css", "u8"), ("serial", "u8"), ("parent", "u8"), ("node", "u8"), ("list", "u8"), ("most", "u8"), ("end", "u8")]
+)
 _FOUND = np.dtype(
     [
         ("request", "u4"),
@@ -218,7 +220,9 @@ class Pinning:
     ) -> Pins:
         """Up to `most` pages of each list of each of these groups: its file lists, or those of anonymous memory, where tmpfs
         is. Groups that are gone by now have none. `pause` is called after every stay in the kernel."""
-        wanted = self._requests(seen, np.fromiter(rows, np.int64), most, self._fields.file_lists if file else self._fields.anon_lists)
+        wanted = self._requests(
+            seen, np.fromiter(rows, np.int64), most, self._fields.file_lists if file else self._fields.anon_lists
+        )
         parts = []
         at = 0
         while at < len(wanted):
@@ -397,7 +401,12 @@ class _PinProgram:
         p.read(R0, R1 + f.inode_mapping)
         p.load(R1, _state("mapping"))
         p.jump_if(R0, "!=", R1, "passed over")
-        for name, size, place in (("index", 8, f.index), ("flags", 8, f.flags), ("mapcount", 4, f.mapcount), ("pages", 4, f.pages)):
+        for name, size, place in (
+            ("index", 8, f.index),
+            ("flags", 8, f.flags),
+            ("mapcount", 4, f.mapcount),
+            ("pages", 4, f.pages),
+        ):
             if place is not None:
                 p.copy(_found(name), size, R7 + place)
         for name, size, place in f.inode:

@@ -1,16 +1,18 @@
-"""Let zombie memory cgroups go without a reboot: reclaim from the nearest live parent, in small bites.
+"""Let zombie memory cgroups go without a reboot: evict the very pages that pin them, and reclaim what does not go that way.
 
-Reclaim takes from the live groups below the same parent too. What works in our favour is that the kernel scrapes a dead
-group clean on its first look, whatever its size, while it takes only a sliver of a live one (get_scan_count in mm/vmscan.c:
-"If the cgroup's already been deleted, make sure to scrape out the remaining cache"). So the bites are small, what the live
-ones lose is watched, and it ends before that is more than was agreed to.
+Eviction by file (see `evict`) costs the living nothing, and so is always allowed. Reclaim, from the nearest live parent, takes
+from the live groups below it too. What works in our favour is that the kernel scrapes a dead group clean on its first look,
+whatever its size, while it takes only a sliver of a live one (get_scan_count in mm/vmscan.c: "If the cgroup's already been
+deleted, make sure to scrape out the remaining cache"). So the bites are small, what the live ones lose is watched, and it ends
+before that is more than was agreed to.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exhume.node.cgroups import Hierarchy
 from exhume.node.owners import owner
@@ -19,6 +21,9 @@ from exhume.remedy.protected import protected
 
 if TYPE_CHECKING:
     from exhume.node.memcg_walk import MemcgWalk
+    from exhume.node.tmpfs_files import TmpfsFile
+
+Rows = NDArray[np.int64]
 
 # Of the cache of the live groups below the same parent, so much may be lost without asking again.
 ACCEPTED_LOSS = 0.05
@@ -26,11 +31,15 @@ ACCEPTED_LOSS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One live directory to reclaim from."""
+    """The zombies of one live directory that can go."""
 
     home: str
     zombies: int
     serials: frozenset[int]
+    by_file: int
+    """So many of them go by evicting their pages, as far as the first few of these tell; the others only by reclaim."""
+    no_reclaim: str
+    """Why there is no reclaiming from this directory; empty if there is."""
     pinned_bytes: int
     live_groups: int
     cache_bytes: int
@@ -40,6 +49,18 @@ class Target:
     watched: tuple[str, ...]
     """The live groups with the most cache, whose usage is watched."""
     protected: tuple[str, ...]
+
+    @property
+    def by_reclaim(self) -> int:
+        return self.zombies - self.by_file
+
+    @property
+    def refusal(self) -> str:
+        """Why it must not be reclaimed from without --accept-cache-loss; empty if it may."""
+        if not self.protected:
+            return ""
+        live = "lives" if len(self.protected) == 1 else "live"
+        return f"{self.home}: {', '.join(self.protected[:3])} {live} below it and would lose cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +78,20 @@ class PurgePlan:
     targets: tuple[Target, ...]
     left: tuple[Left, ...]
     version: int
+    files: tuple["TmpfsFile", ...] = ()
+    """On tmpfs, those that pin the most of what is left."""
 
     @property
     def zombies(self) -> int:
         return sum(target.zombies for target in self.targets)
 
+    @property
+    def by_file(self) -> int:
+        return sum(target.by_file for target in self.targets)
+
     def refusals(self) -> tuple[str, ...]:
-        """Why it must not be done without --accept-cache-loss."""
-        return tuple(
-            f"{target.home}: {', '.join(target.protected[:3])} live{'s' if len(target.protected) == 1 else ''} below it "
-            f"and would lose cache"
-            for target in self.targets
-            if target.protected
-        )
+        """Why what can only be reclaimed must not be without --accept-cache-loss."""
+        return tuple(target.refusal for target in self.targets if target.by_reclaim and target.refusal)
 
 
 MOST_WATCHED = 32
@@ -82,48 +104,65 @@ _RECLAIM = "this kernel has no memory.reclaim (it came with 5.19): echo 1 > /pro
 _PARENT = "they only wait for zombies that lived inside them, and go with them"
 
 
-def plan(root: Root, hierarchy: Hierarchy, seen: "MemcgWalk", under: str = "/", swap: bool = False) -> PurgePlan:
-    """What would be reclaimed from where, and what is left out beforehand."""
-    places = seen.places(seen.zombies)
-    rows_by_home: dict[str, list[int]] = {}
-    for (home, rest), row in zip(places, seen.zombies.tolist(), strict=True):
+def rows_by_home(seen: "MemcgWalk", under: str = "/") -> dict[str, Rows]:
+    """The zombies below a path, by the live directory that they are below."""
+    rows: dict[str, list[int]] = {}
+    for (home, rest), row in zip(seen.places(seen.zombies), seen.zombies.tolist(), strict=True):
         if _below(home, under) or _below(home.rstrip("/") + rest, under):
-            rows_by_home.setdefault(home, []).append(row)
+            rows.setdefault(home, []).append(row)
+    return {home: np.array(some, np.int64) for home, some in rows.items()}
+
+
+def pinned_by(seen: "MemcgWalk", rows: Rows) -> tuple[Rows, Rows]:
+    """Those that only page cache pins, and those that shared memory does, which has no way out but swap."""
+    stuck = (seen.anon_bytes + seen.unevictable_bytes)[rows] > 0
+    return rows[(seen.file_bytes[rows] > 0) & ~stuck], rows[stuck]
+
+
+def plan(
+    root: Root,
+    hierarchy: Hierarchy,
+    seen: "MemcgWalk",
+    under: str = "/",
+    swap: bool = False,
+    by_file: Iterable[int] = (),
+    files: tuple["TmpfsFile", ...] = (),
+) -> PurgePlan:
+    """What would go from where and by which way, and what is left out beforehand. `by_file` are rows that eviction frees."""
     live_rows = np.flatnonzero(~seen.dying)
     live_paths = dict(zip(seen.paths(live_rows), live_rows.tolist(), strict=True))
     holders = set(seen.parent[seen.zombies].tolist())
+    evicted = np.fromiter(by_file, np.int64)
     targets, left = [], []
-    for home, rows in rows_by_home.items():
-        here = np.array(rows)
-        cache = here[seen.file_bytes[here] > 0]
-        stuck = here[(seen.anon_bytes + seen.unevictable_bytes)[here] > 0]
-        cache = np.setdiff1d(cache, stuck)
+    for home, here in rows_by_home(seen, under).items():
+        cache, stuck = pinned_by(seen, here)
         others = np.setdiff1d(np.setdiff1d(here, cache), stuck)
         waiting = np.array([row for row in others.tolist() if row in holders and seen.empty[row]], dtype=int)
         empty = np.setdiff1d(others[seen.empty[others]], waiting)
         kernel = np.setdiff1d(np.setdiff1d(others, empty), waiting)
+        no_reclaim = ""
+        if home == "/":
+            no_reclaim = _ROOT
+        elif hierarchy.version == 2 and not root.exists(f"{hierarchy.path}{home}/memory.reclaim"):
+            no_reclaim = _RECLAIM
+        going = np.intersect1d(cache, evicted) if no_reclaim else cache
         for some, why, way in (
             (stuck, "shared memory or tmpfs", _TMPFS),
             (kernel, "kernel objects", _KERNEL),
             (empty, "nothing charged", _EMPTY),
             (waiting, "zombies below them", _PARENT),
+            (np.setdiff1d(cache, going), "page cache" + (", directly below the root" if home == "/" else ""), no_reclaim),
         ):
             if len(some):
                 left.append(Left(home, len(some), why, way))
-        if not len(cache):
-            continue
-        if home == "/":
-            left.append(Left(home, len(cache), "page cache, directly below the root", _ROOT))
-        elif hierarchy.version == 2 and not root.exists(f"{hierarchy.path}{home}/memory.reclaim"):
-            left.append(Left(home, len(cache), "page cache", _RECLAIM))
-        else:
-            targets.append(_target(seen, home, cache, live_paths, swap))
+        if len(going):
+            targets.append(_target(seen, home, going, evicted, no_reclaim, live_paths, swap))
     targets.sort(key=lambda target: -target.zombies)
-    return PurgePlan(tuple(targets), tuple(left), hierarchy.version)
+    return PurgePlan(tuple(targets), tuple(left), hierarchy.version, files)
 
 
 def _target(
-    seen: "MemcgWalk", home: str, cache: "np.ndarray[tuple[int], np.dtype[np.int64]]", live: dict[str, int], swap: bool
+    seen: "MemcgWalk", home: str, cache: Rows, evicted: Rows, no_reclaim: str, live: dict[str, int], swap: bool
 ) -> Target:
     below = {path: row for path, row in live.items() if _below(path, home)}
     rows = np.array(list(below.values()), dtype=int)
@@ -133,6 +172,8 @@ def _target(
         home=home,
         zombies=len(cache),
         serials=frozenset(seen.serial[cache].tolist()),
+        by_file=len(np.intersect1d(cache, evicted)),
+        no_reclaim=no_reclaim,
         pinned_bytes=int(seen.file_bytes[cache].sum()),
         live_groups=len(below),
         cache_bytes=int(seen.file_bytes[rows].sum()),
@@ -146,6 +187,12 @@ def _below(path: str, ancestor: str) -> bool:
     return ancestor == "/" or path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
 
 
+def stayed(target: Target, after: "MemcgWalk") -> Target:
+    """What is left of a target, by the zombies' own serial numbers: what came meanwhile is not mixed up with what stayed."""
+    serials = target.serials & frozenset(after.serial[after.zombies].tolist())
+    return replace(target, zombies=len(serials), serials=serials, by_file=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one target."""
@@ -153,16 +200,12 @@ class Outcome:
     home: str
     zombies: int
     gone: int
+    by_file: int
+    """So many of those that are gone were gone before anything was reclaimed."""
     lost_bytes: int
-    """What the live groups' usage fell by meanwhile; what they did themselves included."""
+    """What the live groups' usage fell by while it was reclaimed; what they did themselves included."""
     bites: int
     ended: str
-
-
-def outcome(target: Target, after: "MemcgWalk", lost_bytes: int, bites: int, ended: str) -> Outcome:
-    """Counted by the zombies' own serial numbers: what came meanwhile is not mixed up with what stayed."""
-    still = len(target.serials & frozenset(after.serial[after.zombies].tolist()))
-    return Outcome(target.home, target.zombies, target.zombies - still, lost_bytes, bites, ended)
 
 
 def total_left(left: Iterable[Left]) -> int:
