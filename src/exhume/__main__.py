@@ -9,8 +9,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def run() -> None:
-    # We make a few big tables and end: looking for cycles in them again and again would cost a fifth of the time.
-    gc.set_threshold(200_000, 20, 20)
+    # We make a few big tables and end: looking for cycles in them again and again would cost a third of the time. What stays
+    # (--watch) collects by itself after each round.
+    gc.disable()
     from exhume.cli.main import main
 
     sys.exit(main(sys.argv[1:]))

@@ -63,7 +63,7 @@ def purge(args: argparse.Namespace) -> int:
             raise Refused("not purged: say --yes to do it; what cache is lost cannot be given back")
         core = quiet_core(root)
         evicted = None if pinning is None else _evict(root, pinning, seen, rows, core)
-    after = walk() if evicted is not None else seen
+    after = _settled(seen, rows) if evicted is not None else seen
     outcomes = tuple(_reclaim(root, hierarchy, target, after, args.accept_cache_loss, core) for target in made.targets)
     if args.json:
         _print_json(made, outcomes, evicted)
@@ -107,6 +107,21 @@ def _evict(root: "Root", pinning: "Pinning", seen: "MemcgWalk", rows: "Rows", co
             return evict(root, pinning, seen, rows, progress)
     finally:
         progress.clear()
+
+
+def _settled(seen: "MemcgWalk", rows: "Rows") -> "MemcgWalk":
+    """A walk after eviction: the kernel frees groups in its own time, and what is about to go must not be reclaimed for."""
+    import time
+
+    from exhume.node.memcg_walk import walk
+
+    going = frozenset(seen.serial[rows].tolist())
+    for pause_s in (0.1, 0.3, 0.6):
+        time.sleep(pause_s)
+        after = walk()
+        if not going & frozenset(after.serial.tolist()):
+            break
+    return after
 
 
 def _reclaim(
@@ -193,8 +208,11 @@ def render_outcome(outcomes: "tuple[Outcome, ...]", evicted: "Evicted | None", s
         lines.append(style(f"  {one.gone:>9,}  of {one.zombies:,} gone from {printable(one.home, 60)}", colour))
         if one.bites:
             fell = size(max(0, one.lost_bytes))
-            text = f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell} meanwhile; "
-            lines += wrap(f"{text}it ended because: {one.ended}", " " * 13, " " * 13, columns)
+            text = (
+                f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell} meanwhile; "
+                f"it ended because: {one.ended}"
+            )
+            lines += wrap(text, " " * 13, " " * 13, columns)
         elif one.gone < one.zombies:
             lines += wrap(f"the others stay: {printable(one.ended, 300)}", " " * 13, " " * 13, columns)
     if evicted is not None and evicted.pages:

@@ -1,6 +1,7 @@
 """exhume check --watch: look again and again, redraw, mark what changed."""
 
 import argparse
+import gc
 import sys
 from collections import deque
 from typing import Any
@@ -33,6 +34,7 @@ def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
                     )
                 _draw(args, report, list(recent))
             before = report
+            gc.collect()
     except KeyboardInterrupt:
         return code
 

@@ -77,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
         show(args, report)
         if not args.watch:
             return 0
+        import gc
         import time
 
+        gc.collect()
         time.sleep(0 if args.follow_ns else 5)
 
 

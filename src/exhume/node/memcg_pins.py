@@ -14,7 +14,6 @@ an answer opens the file by inode number and generation: an old one opens nothin
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +22,21 @@ from numpy.typing import NDArray
 
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import (
-    R0, R1, R2, R6, R7, R8, R9, Address, Block, Btf, Builder, Features, Helper, Register, Routine,
+    R0,
+    R1,
+    R2,
+    R6,
+    R7,
+    R8,
+    R9,
+    Address,
+    Block,
+    Btf,
+    Builder,
+    Features,
+    Helper,
+    Register,
+    Routine,
 )  # fmt: skip
 from exhume.node.memcg_program import SECTION_NS, Fields
 from exhume.node.memcg_walk import MemcgWalk, has_generations, memory_nodes
@@ -62,15 +75,6 @@ PINS = np.dtype(
 Pins = NDArray[np.void]
 
 
-class _End(IntEnum):
-    """What became of a request; 0 is one that was not come to, or not to its end."""
-
-    LAST = 1
-    MORE = 2
-    GONE = 3
-    MOVED = 4
-
-
 _STATE = np.dtype(
     [
         ("began_ns", "u8"),
@@ -86,9 +90,7 @@ _STATE = np.dtype(
         ("section_ns", "u8"),
     ]
 )
-_REQUEST = np.dtype(
-    [("css", "u8"), ("serial", "u8"), ("parent", "u8"), ("node", "u8"), ("list", "u8"), ("most", "u8"), ("end", "u8")]
-)
+_REQUEST = np.dtype([(name, "u8") for name in ("css", "serial", "parent", "node", "list", "most")])
 _FOUND = np.dtype(
     [
         ("request", "u4"),
@@ -98,7 +100,6 @@ _FOUND = np.dtype(
         ("nlink", "u4"),
         ("pages", "u4"),
         ("mapcount", "i4"),
-        ("mode", "u4"),
         ("ino", "u8"),
         ("index", "u8"),
         ("flags", "u8"),
@@ -150,9 +151,8 @@ class PinFields:
             heads = btf.member("lruvec", "lrugen.folios", optional=True) or btf.member("lruvec", "lrugen.lists")
             for i in range(heads.size // _LIST_HEAD):
                 (file if i // walked.zones % 2 else anon).append(lruvec + heads.offset + _LIST_HEAD * i)
-        columns = (("ino", "i_ino"), ("generation", "i_generation"), ("nlink", "i_nlink"), ("size", "i_size"), ("rdev", "i_rdev"),
-                   ("mode", "i_mode"))  # fmt: skip
-        members = [(name, btf.member("inode", member)) for name, member in columns]
+        columns = {"ino": "i_ino", "generation": "i_generation", "nlink": "i_nlink", "size": "i_size", "rdev": "i_rdev"}
+        members = [(name, btf.member("inode", member)) for name, member in columns.items()]
         return cls(
             lru=btf.offset(kind, "lru"),
             mapping=btf.offset(kind, "mapping"),
@@ -317,12 +317,6 @@ class _PinProgram:
         p.label("on the list")
         self._next()
         p.jump(following)
-        for end in _End:
-            p.label(end.name)
-            self._request(R2)
-            p.store(R2 + _place(_REQUEST, "end"), end)
-            if end is not _End.MOVED:
-                p.jump("ended")
         p.label("ended")
         p.load(R1, _state("at"))
         p.add(R1, 1)
@@ -355,43 +349,43 @@ class _PinProgram:
             p.load(R1, R7 + _place(_REQUEST, "css"))
             p.read(R0, R1 + place)
             p.load(R1, R7 + _place(_REQUEST, name))
-            p.jump_if(R0, "!=", R1, "GONE")
+            p.jump_if(R0, "!=", R1, "ended")
         p.load(R1, R7 + _place(_REQUEST, "css"))
         p.read(R0, R1 + w.css_flags, 4)
-        p.jump_if(R0, "&", w.released, "GONE")
+        p.jump_if(R0, "&", w.released, "ended")
         p.load(R1, R7 + _place(_REQUEST, "css"))
         p.read(R0, R1 + w.css_sibling)
         p.read(R0, R0 + 8)
         p.load(R1, R7 + _place(_REQUEST, "css"))
         p.mov(R1, R1 + w.css_sibling)
-        p.jump_if(R0, "!=", R1, "GONE")
+        p.jump_if(R0, "!=", R1, "ended")
         p.load(R1, R7 + _place(_REQUEST, "css"))
         p.load(R2, R7 + _place(_REQUEST, "node"))
         p.add(R1, R2)
         p.read(R0, R1 + w.nodeinfo)
-        p.jump_if(R0, "==", 0, "GONE")
+        p.jump_if(R0, "==", 0, "ended")
         p.load(R1, R7 + _place(_REQUEST, "list"))
         p.add(R0, R1)
         p.store(_state("head"), R0)
         p.mov(R7, R0)
 
     def _next(self) -> None:
-        """One folio on. Anonymous ones are passed over; one that is not the group's shows that the list has changed under us."""
+        """One folio on. Anonymous ones are passed over; one that is not the group's shows that the list has changed."""
         p, f = self._p, self._fields
         p.load(R1, _state("left"))
-        p.jump_if(R1, "==", 0, "MORE")
+        p.jump_if(R1, "==", 0, "ended")
         p.sub(R1, 1)
         p.store(_state("left"), R1)
         p.read(R7, R7)
         p.load(R1, _state("head"))
-        p.jump_if(R7, "==", R1, "LAST")
-        p.jump_if(R7, "==", 0, "MOVED")
+        p.jump_if(R7, "==", R1, "ended")
+        p.jump_if(R7, "==", 0, "ended")
         p.store(_state("cursor"), R7)
         p.sub(R7, f.lru)
         p.read(R0, R7 + f.memcg)
         p.bit_and(R0, ~7)
         p.load(R1, _state("memcg"))
-        p.jump_if(R0, "!=", R1, "MOVED")
+        p.jump_if(R0, "!=", R1, "ended")
         p.copy(_state("mapping"), 8, R7 + f.mapping)
         p.load(R1, _state("mapping"))
         p.jump_if(R1, "==", 0, "passed over")

@@ -100,33 +100,30 @@ class MemcgWalk:
     def places(self, rows: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Path up to the nearest live directory (the group's own if it lives), and from there on what is not there any more."""
         parent, dying, names = self.parent.tolist(), self.dying.tolist(), self.names
-        inside: dict[int, tuple[str, str]] = {-1: ("/", ""), 0: ("/", "")}  # what a place in this row's group begins with
+        # For what is in the group of this row: the nearest live directory, and what the rest of a path begins with.
+        inside: dict[int, tuple[str, str]] = {0: ("/", "")}
 
         def enter(row: int) -> tuple[str, str]:
             missing = []
             while row not in inside:  # a tenant may have nested groups by the thousand
                 missing.append(row)
                 row = parent[row]
-            for row in reversed(missing):
-                home, rest = inside[parent[row]]
-                name = names[row].decode("utf-8", "backslashreplace")
-                inside[row] = (home, f"{rest}{name}/") if dying[row] else (f"{home}{rest}{name}/", "")
+            for below in reversed(missing):
+                home, rest = inside[parent[below]]
+                name = names[below].decode("utf-8", "backslashreplace")
+                inside[below] = (home, f"{rest}{name}/") if dying[below] else (f"{home}{rest}{name}", "/")
+                row = below
             return inside[row]
 
         found = []
         for row in range(len(self)) if rows is None else map(int, rows):
             above = parent[row]
-            at = inside.get(above)
-            if at is None:
-                at = enter(above)
-            home, rest = at
-            name = names[row].decode("utf-8", "backslashreplace")
             if above < 0:
                 found.append(("/", ""))
-            elif dying[row]:
-                found.append((home.rstrip("/") or "/", f"{'' if home == '/' else '/'}{rest}{name}"))
-            else:
-                found.append((f"{home}{rest}{name}", ""))
+                continue
+            home, rest = inside.get(above) or enter(above)
+            path = rest + names[row].decode("utf-8", "backslashreplace")
+            found.append((home, path) if dying[row] else (home + path, ""))
         return found
 
 

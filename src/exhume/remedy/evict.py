@@ -1,8 +1,8 @@
 """Evict exactly the pages that pin zombies, file by file, so that no live group loses anything.
 
-Harmless by nature: what is dropped is clean page cache, which is read again when somebody needs it; dirty pages are only sent
-on their way to the disk, as the kernel would do in a few seconds. An answer about a page that is old by now evicts a page for
-nothing. Pages that a running program has mapped stay (mapping_evict_folio in mm/truncate.c), and with them their zombie: for
+Harmless by nature: what is dropped is clean page cache, which is read again if somebody needs it (and is then charged to whom
+it serves); dirty pages are only sent on their way to the disk, as the kernel would do in a few seconds. An answer about a page
+that is old by now evicts a page for nothing. Pages that a running program has mapped stay (mapping_evict_folio in mm/truncate.c), and with them their zombie: for
 those there is reclaim. Files on tmpfs are never touched.
 """
 
@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,9 +32,9 @@ REST_S = 0.02
 GROUPS = 128
 PAGES_AT_ONCE = 1024
 MOST_FILES = 20_000
-MOST_ROUNDS = 5_000
-# Rounds in which nothing went, because pages are on their way to the disk: two seconds of them.
-MOST_WAITS = 100
+MOST_ROUNDS = 20_000
+# Rounds in which nothing could go, because all pages were on their way to the disk; of all groups together.
+MOST_WAITS = 250
 
 # File systems that may be asked for handles. Others either have none that we know, or could keep us waiting (NFS, FUSE).
 FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "f2fs"})
@@ -131,15 +131,15 @@ class Files:
             except Unreadable as reason:
                 return reason
         here = [mount for mount in self._mounts if mount.device == (major, minor)]
-        reason = Unreadable(f"the file system {major}:{minor} is not mounted where it could be reached")
+        why = Unreadable(f"the file system {major}:{minor} is not mounted where it could be reached")
         for mount in here[:100]:
             if mount.kind not in FILE_SYSTEMS:
                 return Unreadable(f"files on {mount.kind} cannot be opened by their inode number")
             try:
                 return FileSystem(self._root.at(mount.point), (major, minor))
             except Unreadable as refused:
-                reason = refused
-        return reason
+                why = refused
+        return why
 
     def _device(self, dev: int) -> int:
         number = f"{dev >> 20}:{dev & 0xFFFFF}"
@@ -158,10 +158,13 @@ class Files:
 
 def obstacles(pins: Pins, why_not: Callable[[int, int], str]) -> list[str]:
     """For each page why it cannot be evicted; empty where it can."""
-    refused = {place: why_not(*place) for place in set(zip(pins["magic"].tolist(), pins["dev"].tolist(), strict=True))}
+    places = list(zip(pins["magic"].tolist(), pins["dev"].tolist(), strict=True))
+    refused = {place: why_not(*place) for place in set(places)}
+    # A file system decides itself when its metadata may be written, so that dirty pages of a device are not waited for.
+    writing = (pins["magic"] == BDEVFS_MAGIC) & (pins["dirty"] | pins["writeback"])
     return [
-        refused[magic, dev] or (MAPPED if mapped else "")
-        for magic, dev, mapped in zip(pins["magic"].tolist(), pins["dev"].tolist(), pins["mapped"].tolist(), strict=True)
+        refused[place] or (MAPPED if mapped else WRITING if written else "")
+        for place, mapped, written in zip(places, pins["mapped"].tolist(), writing.tolist(), strict=True)
     ]
 
 
@@ -185,7 +188,7 @@ def ranges(pins: Pins, most: int = PAGES_AT_ONCE) -> Iterator[tuple[int, int]]:
         if index > stop or max(stop, index + pages) - start > most:
             if stop > start:
                 yield start * _PAGE, (stop - start) * _PAGE
-            start, stop = max(index, stop if index < stop else index), index + pages
+            start, stop = index, index + pages
         else:
             stop = max(stop, index + pages)
     if stop > start:
@@ -205,77 +208,78 @@ def evict(
     root: Root, pinning: Pinning, seen: MemcgWalk, rows: Rows, progress: Callable[[float], None] = lambda _: None
 ) -> Evicted:
     """Evict what pins these groups, a few groups at a time, until nothing pins them or what is left cannot go."""
-    pace = Pace()
-    files: set[FileKey] = set()
-    pages, failed = 0, Counter[str]()
-    with Files(root) as opener:
+    with Files(root) as files:
+        work = _Eviction(files, pinning, seen)
         for begin in range(0, len(rows), GROUPS):
-            pages += _evict_some(opener, pinning, seen, rows[begin : begin + GROUPS], files, failed, pace)
+            work.groups(rows[begin : begin + GROUPS])
             progress(min(1.0, (begin + GROUPS) / len(rows)))
-            pace.rest()
-    return Evicted(len(files), pages, dict(failed))
+            work.pace.rest()
+    return Evicted(len(work.evicted_from), work.pages, dict(work.failed))
 
 
-def _evict_some(
-    opener: Files, pinning: Pinning, seen: MemcgWalk, rows: Rows, files: set[FileKey], failed: Counter[str], pace: Pace
-) -> int:
-    """How many pages went. They are counted when they are seen to be gone."""
-    went = waits = 0
-    asked: dict[tuple[int, ...], int] = {}
-    for _ in range(MOST_ROUNDS):
-        pins = pinning.read(seen, rows, most=64, pause=pace)
-        present = list(zip(*(pins[name].tolist() for name in ("dev", "ino", "index")), strict=True))
-        went += sum(asked.values()) - sum(asked[page] for page in {*present} & asked.keys())
-        why = [HELD if page in asked else reason for page, reason in zip(present, obstacles(pins, opener.why_not), strict=True)]
-        stuck = np.array([bool(reason) for reason in why], bool)
-        failed.update(_count(reason for reason in why if reason))
-        rows = np.setdiff1d(pins["row"], pins["row"][stuck])
-        pins = pins[np.isin(pins["row"], rows)]
-        waits = waits + 1 if len(pins) and (pins["dirty"] | pins["writeback"]).all() else 0
-        if not len(rows) or waits > MOST_WAITS:
-            failed.update({WRITING: len(pins)} if len(pins) else {})
-            return went
-        asked = {}
-        for key, of_file in by_file(pins):
-            if key not in files and len(files) >= MOST_FILES:
-                refused = "too many files"
-            else:
-                refused = _evict_from(opener, key, of_file, pace)
-            if refused:
-                failed[refused] += len(of_file)
-                rows = np.setdiff1d(rows, of_file["row"])
-                continue
-            files.add(key)
-            clean = of_file[~(of_file["dirty"] | of_file["writeback"])]
-            asked |= {(key[1], key[2], int(pin["index"])): int(pin["pages"]) for pin in clean}
-        if waits:
-            pace.rest()
-    return went
+class _Eviction:
+    """What was done so far."""
 
+    def __init__(self, files: Files, pinning: Pinning, seen: MemcgWalk) -> None:
+        self._files, self._pinning, self._seen = files, pinning, seen
+        self._waits = 0
+        self.pace = Pace()
+        self.evicted_from: set[FileKey] = set()
+        self.pages = 0
+        self.failed = Counter[str]()
 
-def _count(reasons: Iterable[str]) -> Counter[str]:
-    return Counter(reasons)
+    def groups(self, rows: Rows) -> None:
+        """Round by round, because a round sees the first pages of each list. Every round something goes, or is given up, or is
+        waited for; pages are counted when they are seen to be gone."""
+        asked: dict[tuple[int, ...], int] = {}
+        for _ in range(MOST_ROUNDS):
+            pins = self._pinning.read(self._seen, rows.tolist(), most=64, pause=self.pace)
+            pages = list(zip(*(pins[name].tolist() for name in ("dev", "ino", "index")), strict=True))
+            self.pages += sum(asked.values()) - sum(asked[page] for page in asked.keys() & set(pages))
+            whys = obstacles(pins, self._files.why_not)
+            whys = [HELD if page in asked else why for page, why in zip(pages, whys, strict=True)]
+            self.failed.update(why for why in whys if why)
+            rows = np.setdiff1d(pins["row"], pins["row"][np.array([bool(why) for why in whys], bool)])
+            pins = pins[np.isin(pins["row"], rows)]
+            if not len(pins):
+                return
+            if (pins["dirty"] | pins["writeback"]).all():
+                self._waits += 1
+                if self._waits > MOST_WAITS:
+                    self.failed[WRITING] += len(pins)
+                    return
+                self.pace.rest()
+            asked = {}
+            for key, of_file in by_file(pins):
+                why = self._evict(key, of_file)
+                if why:
+                    self.failed[why] += len(of_file)
+                    rows = np.setdiff1d(rows, of_file["row"])
+                else:
+                    clean = of_file[~(of_file["dirty"] | of_file["writeback"])]
+                    asked |= {(key[1], key[2], int(pin["index"])): int(pin["pages"]) for pin in clean}
 
-
-def _evict_from(opener: Files, key: FileKey, pins: Pins, pace: Pace) -> str:
-    """Why it could not be done; empty if it was."""
-    try:
-        fd = opener.open(key)
-    except Unreadable as reason:
-        return str(reason)
-    try:
-        if key[0] != BDEVFS_MAGIC:  # a file system decides itself when its metadata may be written
+    def _evict(self, key: FileKey, pins: Pins) -> str:
+        """Why it could not be done; empty if it was."""
+        if key not in self.evicted_from and len(self.evicted_from) >= MOST_FILES:
+            return f"they are of more than {MOST_FILES:,} files"
+        try:
+            fd = self._files.open(key)
+        except Unreadable as reason:
+            return str(reason)
+        try:
             for offset, length in ranges(pins[pins["dirty"] & ~pins["writeback"]]):
                 _LIBC.sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(length), _SYNC_FILE_RANGE_WRITE)
-                pace()
-        for offset, length in ranges(pins[~(pins["dirty"] | pins["writeback"])]):
-            os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
-            pace()
-    except OSError as error:
-        return f"the kernel declined: {os.strerror(error.errno or 0)}"
-    finally:
-        os.close(fd)
-    return ""
+                self.pace()
+            for offset, length in ranges(pins[~(pins["dirty"] | pins["writeback"])]):
+                os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+                self.pace()
+        except OSError as error:
+            return f"the kernel declined to evict them: {os.strerror(error.errno or 0)}"
+        finally:
+            os.close(fd)
+        self.evicted_from.add(key)
+        return ""
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def _summary(named: _Named) -> str:
 def _unexplained(chain: tuple[Link, ...]) -> str:
     """The worst that was seen; what may have led to it is in the chain, and is not proven."""
     last = chain[-1].finding
-    if last.kind == "core-saturated":
+    if last.kind == "core-saturated" and last.value("not accounted") is None:
         what = f"{last.subject} was full of kernel time for {last.number('longest'):,.0f} ms"
     else:
         what = last.summary
