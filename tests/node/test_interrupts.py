@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
+from exhume.node.cpu_list import cpu_list
 from exhume.node.interrupts import (
     Interrupts,
     actions,
     affinity,
-    cpu_list,
     queue_cores,
     queue_of,
 )

@@ -3,7 +3,7 @@
 import time as clock
 
 from exhume.errors import Unreadable
-from exhume.node.facts import parse_cpu_list
+from exhume.node.cpu_list import cpu_list
 from exhume.node.root import Root
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import CPU_STATES
@@ -44,7 +44,7 @@ class Cpu:
     def _tickless(self, recording: Recording, time: int) -> None:
         """The cores that may run without a tick (nohz_full=): their time can stand still without anything being wrong."""
         try:
-            numbers = parse_cpu_list(self._root.read("sys/devices/system/cpu/nohz_full", 4096))
+            numbers = cpu_list(self._root.read("sys/devices/system/cpu/nohz_full", 4096))
         except Unreadable:
             return
         for number in numbers:

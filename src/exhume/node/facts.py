@@ -2,13 +2,11 @@
 
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Layout
+from exhume.node.cpu_list import cpu_list
 from exhume.node.inside import regular
 from exhume.node.root import Root
 from exhume.recording.recording import Node
 from exhume.text import decode
-
-# A machine has at most so many CPUs as far as we believe a file (CONFIG_NR_CPUS ends at 8192).
-_MOST_CPUS = 8192
 
 
 def facts(root: Root, layout: Layout) -> Node:
@@ -24,20 +22,9 @@ def facts(root: Root, layout: Layout) -> Node:
 def online_cpus(root: Root) -> list[int]:
     """CPU numbers from /sys/devices/system/cpu/online; empty if it cannot be read."""
     try:
-        return parse_cpu_list(root.read("sys/devices/system/cpu/online", 4096))
+        return list(cpu_list(root.read("sys/devices/system/cpu/online", 4096)))
     except Unreadable:
         return []
-
-
-def parse_cpu_list(raw: bytes) -> list[int]:
-    """`0-3,8` as numbers."""
-    numbers: list[int] = []
-    for part in raw.strip().split(b","):
-        first, _, last = part.partition(b"-")
-        last = last or first
-        if first.isdigit() and last.isdigit() and len(last) < 6 and len(first) < 6:
-            numbers.extend(range(int(first), min(int(last), _MOST_CPUS - 1) + 1))
-    return numbers
 
 
 def _hostname(root: Root) -> str:

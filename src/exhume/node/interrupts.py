@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exhume.errors import Unreadable
+from exhume.node.cpu_list import cpu_list
 from exhume.node.root import LARGEST, Root
 from exhume.recording.recording import Labels, Recording
 from exhume.text import decode
 
 _LONGEST_COUNT = 18  # digits that fit a signed 64 bit number whatever they are
-_MOST_CPUS = 65_536  # well above CONFIG_NR_CPUS of any kernel (8192)
 _LONGEST_NAME = 256
 
 # What the drivers call the interrupt of a queue (request_irq in each):
@@ -188,20 +188,6 @@ def affinity(root: Root, irq: int) -> tuple[int, ...]:
         if cpus:  # the effective list is empty while the interrupt is not in use
             return cpus
     raise Unreadable(f"/proc/irq/{irq:d} does not say where the interrupt goes")
-
-
-def cpu_list(raw: bytes) -> tuple[int, ...]:
-    """`0-2,8` as (0, 1, 2, 8), the format of bitmap_print_to_pagebuf(); nothing when it is anything else."""
-    cpus: list[int] = []
-    for part in raw.strip().split(b","):
-        low, dash, high = part.partition(b"-")
-        if not (low.isdigit() and len(low) < 6 and (not dash or (high.isdigit() and len(high) < 6))):
-            return ()
-        last = int(high) if dash else int(low)
-        if last >= _MOST_CPUS or (cpus and int(low) <= cpus[-1]):
-            return ()
-        cpus.extend(range(int(low), last + 1))
-    return tuple(cpus)
 
 
 def _busiest(cores: dict[int, tuple[int, int]]) -> int:

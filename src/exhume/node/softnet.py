@@ -1,7 +1,7 @@
 """The network backlog of each core from /proc/net/softnet_stat: packets taken in, dropped, and polls cut short."""
 
 from exhume.errors import Unreadable
-from exhume.node.interrupts import cpu_list
+from exhume.node.cpu_list import cpu_list
 from exhume.node.root import Root
 from exhume.recording.recording import Labels, Recording, labels
 
