@@ -30,7 +30,7 @@ def typed(file: Path) -> list[list[str]]:
     commands = []
     for block in re.findall(r"```[a-z]*\n(.*?)```", file.read_text(), re.DOTALL):
         for line in block.splitlines():
-            match = re.match(r"^\s*\$?\s*(?:sudo )?(?:\./)?exhume (.*)$", line)
+            match = re.match(r"^(?:\$ )?(?:sudo )?(?:\./)?exhume (.*)$", line)
             if match and "[--" not in line:
                 words = shlex.split(re.split(r"\s[|>#]|\s{3,}", match[1])[0], comments=True)
                 commands.append(words)

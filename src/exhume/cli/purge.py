@@ -47,14 +47,14 @@ def purge(args: argparse.Namespace) -> int:
         except Unreadable:
             pinning = None  # a kernel that keeps its pages elsewhere: all are reclaimed, as the plan then says
         made, rows = _plan(root, hierarchy, seen, pinning, args.under)
-        if args.json and args.dry_run:
-            _print_json(made)
-            return 0
+        nothing = args.dry_run or not made.targets
         style, columns = Style(sys.stderr if args.json else sys.stdout), width(sys.stdout)
         if not args.json:
             sys.stdout.write(render_plan(made, style, columns))
             sys.stdout.flush()
-        if args.dry_run or not made.targets:
+        elif nothing:
+            _print_json(made)
+        if nothing:
             return 0
         refusals = made.refusals()
         if refusals and not made.by_file and not args.accept_cache_loss:
@@ -209,7 +209,7 @@ def render_outcome(outcomes: "tuple[Outcome, ...]", evicted: "Evicted | None", s
         if one.bites:
             fell = size(max(0, one.lost_bytes))
             text = (
-                f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell} meanwhile; "
+                f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell}; "
                 f"it ended because: {one.ended}"
             )
             lines += wrap(text, " " * 13, " " * 13, columns)

@@ -26,10 +26,11 @@ examples:
   sudo exhume zombies purge --dry-run    what could be let go, and what it would cost the living
   sudo exhume zombies purge --under /system.slice --yes
 
-purge reclaims page cache from the nearest live directory above the zombies, in bites of a few ms, and stops before the
-live groups there lose more than 5 % of their cache. It declines where kubelet, a container runtime, sshd and the like live
-below the same directory; --accept-cache-loss lifts both. What it frees cannot be given back (it is cache); nothing else
-is changed.
+purge evicts the very pages that pin the zombies, file by file, which costs the live groups nothing. What does not go that
+way (pages of running programs, file systems that cannot be asked) is reclaimed from the nearest live directory above, in
+bites of a few ms, until the live groups there might lose more than 5 % of their cache; not where kubelet, a container
+runtime, sshd and the like live below it. --accept-cache-loss lifts both. What it frees is cache and cannot be given back;
+nothing else is changed.
 
 exit code: 0 done, 2 refused or not all gone, 3 nothing could be counted"""
 

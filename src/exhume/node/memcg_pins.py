@@ -9,7 +9,8 @@
 The lists are read without their lock. That can make an answer old, never dangerous: every read is a probe read, a run takes a
 bounded number of steps, and a folio counts only while it says itself that it is charged to the group. During a run, which is
 one RCU read section, neither the group nor an inode that a page leads to is freed (css_free_rwork_fn, i_callback). Who acts on
-an answer opens the file by inode number and generation: an old one opens nothing.
+an answer opens the file by inode number and generation: an old one opens nothing, or where ext4 has generation 0, which it
+takes for any (ext4_nfs_get_inode), a file that loses a clean page.
 """
 
 from collections.abc import Callable, Iterable

@@ -2,8 +2,8 @@
 
 Harmless by nature: what is dropped is clean page cache, which is read again if somebody needs it (and is then charged to whom
 it serves); dirty pages are only sent on their way to the disk, as the kernel would do in a few seconds. An answer about a page
-that is old by now evicts a page for nothing. Pages that a running program has mapped stay (mapping_evict_folio in mm/truncate.c), and with them their zombie: for
-those there is reclaim. Files on tmpfs are never touched.
+that is old by now evicts a page for nothing. Pages that a running program has mapped stay (mapping_evict_folio in
+mm/truncate.c), and with them their zombie: for those there is reclaim. Files on tmpfs are never touched.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from exhume.node.root import Root
 # itself, at some 20 us each, hence also no more than so many before a rest.
 WORK_S = 0.01
 REST_S = 0.02
-GROUPS = 128
+GROUPS = 64
 PAGES_AT_ONCE = 1024
 MOST_FILES = 20_000
 MOST_ROUNDS = 20_000

@@ -108,7 +108,7 @@ def rows_by_home(seen: "MemcgWalk", under: str = "/") -> dict[str, Rows]:
     """The zombies below a path, by the live directory that they are below."""
     rows: dict[str, list[int]] = {}
     for (home, rest), row in zip(seen.places(seen.zombies), seen.zombies.tolist(), strict=True):
-        if _below(home, under) or _below(home.rstrip("/") + rest, under):
+        if _below(home, under) or _below(home + rest, under):
             rows.setdefault(home, []).append(row)
     return {home: np.array(some, np.int64) for home, some in rows.items()}
 
