@@ -256,6 +256,7 @@ def _become_nspawn(parents: Sequence[str], units: Mapping[str, str]) -> None:
             file.write(text)
 
     flags = ["-q", "--register=no", "--keep-unit", "--private-network", "--console=pipe", f"--machine={NAME}"]
+    os.environ["SYSTEMD_NSPAWN_TMPFS_TMP"] = "0"  # a clone in /tmp, and its interpreter, are to be seen inside as well
     os.execvp("systemd-nspawn", ["systemd-nspawn", *flags, "-D", "/mnt/root", "-b"])
 
 

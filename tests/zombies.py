@@ -102,3 +102,8 @@ def total() -> int:
         if line.startswith("memory\t"):
             return int(line.split()[2])
     return 0
+
+
+def dying() -> int:
+    """Zombies on the machine as it is: those in it that are not ours too."""
+    return total() - sum(1 for _ in os.walk(MEMORY))
