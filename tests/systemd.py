@@ -247,6 +247,8 @@ def _become_nspawn(parents: Sequence[str], units: Mapping[str, str]) -> None:
         shutil.rmtree(name, ignore_errors=True)
     os.makedirs("etc/systemd/system", exist_ok=True)
     os.symlink("/dev/null", "etc/systemd/system/systemd-tmpfiles-clean.timer")
+    with contextlib.suppress(FileExistsError):
+        os.symlink("/dev/null", "etc/tmpfiles.d/tmp.conf")  # Debian's empties /tmp at boot, where the clone may be
     os.symlink("/usr/lib/systemd/system/multi-user.target", "etc/systemd/system/default.target")
     for name in ("etc/machine-id", "etc/fstab", "etc/crypttab"):
         with open(name, "w"):

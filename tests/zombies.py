@@ -6,6 +6,7 @@ calling thread, which spares the kernel a global lock (cgroup_procs_write_start)
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ def zombies(count: int, below: str = "zombies", tmpfs: bool = False, keep: bool 
     parent = PARENT / below
     parent.mkdir(parents=True, exist_ok=True)
     home = own_cgroup()
+    before = total()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if tmpfs else None, prefix="exhume-test-") as file:
         try:
             for i in range(count):
@@ -45,6 +47,10 @@ def zombies(count: int, below: str = "zombies", tmpfs: bool = False, keep: bool 
             os.ftruncate(file.fileno(), 0)
             if not keep:
                 remove(parent)
+            # They go one by one in a worker of the kernel: the next one to count must not find them still leaving.
+            deadline = time.monotonic() + 5
+            while total() > before + 10 and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 def one(parent: Path, name: str, fd: int, page: int) -> None:
