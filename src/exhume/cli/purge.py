@@ -190,14 +190,15 @@ def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:
         for left in plan.left:
             text = f"{left.zombies:>9,}  in {printable(left.home, 40)}: {left.why}. {left.way}"
             lines += wrap(text, "  ", " " * 13, columns)
-    if plan.files:
+    if named := [file for file in plan.files if file.path]:
         lines += ["", "  On tmpfs, these files pin the most:"]
-        for file in plan.files:
-            name = printable(file.path, 80) if file.path else "shared memory without a name that could be found"
-            held = (
-                f", deleted, but open in {printable(file.holder, 40)}" if file.holder else ", deleted" if file.deleted else ""
-            )
-            lines += wrap(f"{file.zombies:>9,}  {name} ({size(file.size_bytes)}{held})", "  ", " " * 13, columns)
+        for file in named:
+            held = f", open in {printable(file.holder, 40)}" if file.holder else ""
+            gone = ", deleted" if file.deleted else ""
+            text = f"{file.zombies:>9,}  {printable(file.path, 80)} ({size(file.size_bytes)}{gone}{held})"
+            lines += wrap(text, "  ", " " * 13, columns)
+    elif plan.files:
+        lines += ["", "  The tmpfs files that pin them could not be named from here: they are mounted elsewhere, or nowhere"]
     return "\n".join([*lines, ""]) + "\n"
 
 
