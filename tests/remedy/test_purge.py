@@ -26,7 +26,7 @@ MIB = 1 << 20
 _numbers = count()
 
 
-def tree(*rows: tuple[str, int, bool, int, int]) -> MemcgWalk:
+def tree(*rows: tuple[str, int, bool, int, int], charged: int = 0) -> MemcgWalk:
     """A walk from (name, parent row, dying, file bytes, anon bytes); the root is row 0."""
     everything = (("", -1, False, 0, 0), *rows)
     ints = [np.array([row[i] for row in everything], dtype=np.int64) for i in (1, 3, 4)]
@@ -35,8 +35,9 @@ def tree(*rows: tuple[str, int, bool, int, int]) -> MemcgWalk:
     serial = np.arange(1, len(everything) + 1, dtype=np.uint64)
     dying = np.array([row[2] for row in everything])
     names = [row[0].encode() for row in everything]
+    usage = file + anon + np.where(dying, charged, 0)
     return MemcgWalk(
-        serial, serial, parent, dying, file + anon, file, anon, zero, zero, zero, names, 1, True, False, len(everything), False,
+        serial, serial, parent, dying, usage, file, anon, zero, zero, zero, names, 1, True, False, len(everything), False,
         True, 1, 1,
     )  # fmt: skip
 
@@ -66,6 +67,15 @@ def test_page_cache_is_reclaimed_from_the_nearest_live_parent_and_the_rest_is_le
     assert (target.cache_bytes, target.swap_bytes, target.watched) == (100 * MIB, 0, ("/agents/live",))
     assert {left.why: left.zombies for left in made.left} == {"shared memory or tmpfs": 1, "nothing charged": 1}
     assert all(left.way for left in made.left)
+
+
+def test_where_the_kernel_moves_pages_to_the_parents_lists_the_parent_is_reclaimed_from() -> None:
+    """From 7.1 on a dying group has no page on a list of its own, though they are charged to it still."""
+    moved = tree(("agents", 0, False, 9 * MIB, 0), *((f"run{i}", 1, True, 0, 0) for i in range(8)), charged=8192)
+    (target,) = planned(moved).targets
+    assert (target.home, target.zombies) == ("/agents", 8)
+    few = tree(("agents", 0, False, 0, 0), *((f"run{i}", 1, True, 0, 0) for i in range(3)), charged=8192)
+    assert planned(few).targets == ()
 
 
 def test_with_swap_anonymous_memory_is_at_stake_too() -> None:

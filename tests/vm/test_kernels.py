@@ -126,7 +126,7 @@ def test_every_zombie_is_named_and_the_leaking_unit_has_all_of_its_own(story: St
 
 def test_they_go_without_a_reboot_or_it_is_said_which_way_they_would(story: Story) -> None:
     report = story.purged["report"]
-    left = [one for one in report["left"] if one["why"].startswith("page cache") or story.kernel == "7.2"]
+    left = [one for one in report["left"] if one["why"].startswith("page cache")]
     if left:
         assert all(one["way"] for one in left)
         return

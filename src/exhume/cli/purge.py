@@ -32,6 +32,7 @@ def purge(args: argparse.Namespace) -> int:
     from exhume.node.memcg_pins import Pinning
     from exhume.node.memcg_walk import walk
     from exhume.node.root import Root
+    from exhume.remedy.drain import drain_batches
     from exhume.remedy.reclaim import quiet_core
 
     root = Root(args.host)
@@ -40,6 +41,7 @@ def purge(args: argparse.Namespace) -> int:
         raise Unreadable("the root of the memory hierarchy is not visible here, so nothing can be purged; try --host")
     if not root.same_kernel():
         raise Unreadable(f"{args.host} is not of the running kernel: its zombies are out of reach")
+    drain_batches()
     seen = walk()
     with ExitStack() as stack:
         try:

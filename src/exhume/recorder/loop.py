@@ -21,8 +21,8 @@ from exhume.recorder import sources
 from exhume.recording.recording import Node, Recording
 
 # How long after the window the other thread may still take for its last readings.
-GRACE_NS = 4_000_000_000
-# How long one read may take before the others go on without it. systemd has a deadline of its own, of 1.5 s.
+GRACE_NS = 10_000_000_000
+# How long one read may be held by the kernel before the others go on without it. systemd has a deadline of its own, of 1.5 s.
 STUCK_NS = 2_500_000_000
 ANCHOR_EVERY_NS = 1_000_000_000
 
@@ -69,6 +69,7 @@ class _Steady(threading.Thread):
         self.done: queue.SimpleQueue[Recording] = queue.SimpleQueue()
         self.at: _Source | None = None
         self.since = 0
+        self._active = 0
         self.abandoned = False
         self.failure: BaseException | None = None
         self._sources = readers
@@ -76,6 +77,10 @@ class _Steady(threading.Thread):
         self._now = now
         self._strict = strict
         self._end = end
+
+    def held_ns(self) -> int:
+        """How long the read under way has neither run nor waited for a core: a slow or busy machine is not its fault."""
+        return time.monotonic_ns() - self.since - (_active_ns(self.native_id) - self._active)
 
     def run(self) -> None:
         try:
@@ -106,7 +111,8 @@ class _Steady(threading.Thread):
     def _read(self, source: _Source) -> None:
         if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
-        self.at, self.since = source, time.monotonic_ns()
+        self.since, self._active = time.monotonic_ns(), _active_ns(self.native_id)
+        self.at = source
         buffer = Recording(self._node)
         source.read(buffer, self._now, self._strict)
         if not self.abandoned:
@@ -133,7 +139,7 @@ class _Crew:
         """A reader that has not come back for so long is left to itself, and the others go on without it."""
         thread = self._threads[-1]
         at = thread.at
-        if at is not None and time.monotonic_ns() - thread.since > STUCK_NS:
+        if at is not None and thread.held_ns() > STUCK_NS:
             thread.abandoned = True
             self.stuck.append(at)
             self._threads.append(self._begin())
@@ -208,13 +214,27 @@ def _keep_time(
 
 
 def _count_own_wait(recording: Recording, now: int) -> None:
-    """How long this thread was runnable and did not run, since it began (sched_info.run_delay, CONFIG_SCHED_INFO)."""
+    """How long this thread was runnable and did not run, since it began."""
+    _, waited = _schedstat(threading.get_native_id())
+    if waited >= 0:
+        recording.count(now, "own_wait_ns", waited)
+
+
+def _active_ns(thread: int | None) -> int:
+    """How long a thread of ours has run or waited for a core; 0 where the kernel does not say."""
+    ran, waited = _schedstat(thread or 0)
+    return max(0, ran) + max(0, waited)
+
+
+def _schedstat(thread: int) -> tuple[int, int]:
+    """Nanoseconds on a core, and runnable without one (sched_info, CONFIG_SCHED_INFO); -1 where the kernel does not say."""
     try:
-        words = Root().read("proc/thread-self/schedstat", 256).split()
+        words = Root().read(f"proc/self/task/{thread}/schedstat", 256).split()
     except Unreadable:
-        return
-    if len(words) == 3 and words[1].isdigit() and len(words[1]) < 19:
-        recording.count(now, "own_wait_ns", int(words[1]))
+        return -1, -1
+    if len(words) != 3 or not all(word.isdigit() and len(word) < 19 for word in words):
+        return -1, -1
+    return int(words[0]), int(words[1])
 
 
 def _clock_state(clock: Clock) -> tuple[str, str]:

@@ -95,6 +95,8 @@ class PurgePlan:
 
 
 MOST_WATCHED = 32
+# So few zombies without a page prove nothing about the kernel.
+ENOUGH = 5
 
 _TMPFS = "delete the files on tmpfs (/dev/shm, /run, emptyDir in memory) that they wrote, or add swap"
 _KERNEL = "kernel objects hold them: echo 2 > /proc/sys/vm/drop_caches frees dentries and inodes, else a reboot"
@@ -116,7 +118,16 @@ def rows_by_home(seen: "MemcgWalk", under: str = "/") -> dict[str, Rows]:
 def pinned_by(seen: "MemcgWalk", rows: Rows) -> tuple[Rows, Rows]:
     """Those that only page cache pins, and those that shared memory does, which has no way out but swap."""
     stuck = (seen.anon_bytes + seen.unevictable_bytes)[rows] > 0
-    return rows[(seen.file_bytes[rows] > 0) & ~stuck], rows[stuck]
+    cache = (seen.file_bytes[rows] > 0) | (seen.usage_bytes[rows] > 0 if listed_elsewhere(seen) else False)
+    return rows[cache & ~stuck], rows[stuck]
+
+
+def listed_elsewhere(seen: "MemcgWalk") -> bool:
+    """Whether this kernel moves a dying group's pages to its parent's lists (7.1 does, f1cf8d2f36dc): something is charged to
+    the zombies, and not one of them has a page on a list of its own. They go when the parent is reclaimed from."""
+    charged = seen.zombies[seen.usage_bytes[seen.zombies] > 0]
+    pages = (seen.file_bytes + seen.anon_bytes + seen.unevictable_bytes)[seen.zombies]
+    return seen.kinds and len(charged) >= ENOUGH and not pages.any()
 
 
 def plan(
@@ -174,11 +185,12 @@ def _target(
         serials=frozenset(seen.serial[cache].tolist()),
         by_file=len(np.intersect1d(cache, evicted)),
         no_reclaim=no_reclaim,
-        pinned_bytes=int(seen.file_bytes[cache].sum()),
+        pinned_bytes=int(seen.file_bytes[cache].sum() or seen.usage_bytes[cache].sum()),
         live_groups=len(below),
         cache_bytes=int(seen.file_bytes[rows].sum()),
         swap_bytes=int(seen.anon_bytes[rows].sum()) if swap else 0,
-        watched=tuple(path for path in by_cache[:MOST_WATCHED] if seen.file_bytes[below[path]] > 0),
+        # Not the home itself: what the zombies lose is lost to it too.
+        watched=tuple(path for path in by_cache[:MOST_WATCHED] if path != home and seen.file_bytes[below[path]] > 0),
         protected=tuple(units),
     )
 
