@@ -116,9 +116,11 @@ def _settled(seen: "MemcgWalk", rows: "Rows") -> "MemcgWalk":
     import time
 
     from exhume.node.memcg_walk import walk
+    from exhume.remedy.drain import drain_batches
 
     going = frozenset(seen.serial[rows].tolist())
     for pause_s in (0.1, 0.3, 0.6):
+        drain_batches()  # a page that is in a batch is held by it, even when its file has lost it
         time.sleep(pause_s)
         after = walk()
         if not going & frozenset(after.serial.tolist()):

@@ -95,7 +95,8 @@ def _named(serious: list[Finding]) -> _Named:
     if chain and confidence(chain) >= ACCUSES:
         return _Named(chain[0].finding, chain, confidence(chain))
     first = min(serious, key=lambda finding: CAUSES.index(finding.kind) if finding.kind in CAUSES else len(CAUSES))
-    return _Named(first, (Link(first, "", 1.0),), ALONE)
+    alone = (Link(first, "", 1.0),)
+    return _Named(first, alone, ALONE) if first.kind in CAUSES else _Named(None, alone, 0.0)
 
 
 _TITLES = {

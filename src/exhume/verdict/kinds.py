@@ -1,7 +1,7 @@
 """What the kinds of findings are to a verdict: causes, symptoms, or one tenant's own affair."""
 
 # What a node suffers from; further along the chain, later in the list.
-SYMPTOMS = ("observer-starved", "core-saturated", "soft-lockup", "napi-starved", "nic-reset")
+SYMPTOMS = ("core-saturated", "soft-lockup", "napi-starved", "nic-reset")
 # What hurts a node by being there, the surest first.
 PAINS = ("steal", "reclaim", "cpu-full", "writeback-stall", "page-fault-storm", "printk-flood", "irq-imbalance")
 # What may hurt it sooner or later, or has: without a symptom that follows from it, it is a condition, not yet a cause of harm.
