@@ -100,7 +100,11 @@ ENOUGH = 5
 
 _TMPFS = "delete the files on tmpfs (/dev/shm, /run, emptyDir in memory) that they wrote, or add swap"
 _KERNEL = "kernel objects hold them: echo 2 > /proc/sys/vm/drop_caches frees dentries and inodes, else a reboot"
-_EMPTY = "nothing is charged to them: an open socket, a cgroup file or a BPF link does; end the process that holds it"
+# cgroup v2: an inode that was dirtied in a group keeps a reference to it for writeback (struct bdi_writeback, memcg_css).
+_EMPTY = (
+    "no page holds them: an inode that they dirtied, a socket, a cgroup file or a BPF link does; inodes go in time, "
+    "or by echo 2 > /proc/sys/vm/drop_caches; for the others end the process that holds it"
+)
 _ROOT = "the root of the hierarchy cannot be reclaimed from by itself: echo 1 > /proc/sys/vm/drop_caches, or a reboot"
 _RECLAIM = "this kernel has no memory.reclaim (it came with 5.19): echo 1 > /proc/sys/vm/drop_caches, or a reboot"
 _PARENT = "they only wait for zombies that lived inside them, and go with them"
