@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -148,3 +149,35 @@ def test_without_privileges_it_counts_and_says_why_it_cannot_name() -> None:
     document = json.loads(done.stdout)
     assert document["method"] in ("count", "cgroup-stat")
     assert "not named" in document["note"]
+
+
+@pytest.mark.usefixtures("real")
+def test_without_bpf_what_events_have_shown_is_named_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from exhume.errors import Unreadable
+    from exhume.node.root import Root
+    from exhume.recorder.zombies import record_zombies
+
+    def refused() -> None:
+        raise Unreadable("BPF is not allowed here")
+
+    monkeypatch.setattr("exhume.node.memcg_walk.walk", refused)
+    made: list[int] = []
+
+    def leak(part: float) -> None:
+        """Called while it listens."""
+        if part > 0.1 and not made:
+            made.append(1)
+            for i in range(25):
+                zombies.one(parent, f"seen{i}", file.fileno(), 100 + i)
+            (home / "tasks").write_text("0")
+
+    home = zombies.own_cgroup()
+    with zombies.zombies(40, "events") as parent, tempfile.NamedTemporaryFile(prefix="exhume-test-") as file:
+        recording = record_zombies(Root(), 1_500_000_000, leak)
+    if not recording.on("cgroup-events"):
+        pytest.skip(recording.why_off("cgroup-events"))
+    document = as_json(zombie_report(recording, Thresholds()))
+    assert document["method"] == "events"
+    assert group(document, "/exhume-test/events/seen*")["zombies"] == 25
+    assert sum(one["zombies"] for one in document["groups"]) == document["zombies"]
+    assert group(document, "/*")["zombies"] >= 40

@@ -1,7 +1,7 @@
 """The node's zombies by name: the walk where the kernel allows it, else the best count per directory, with their owners.
 
-Falls back in this order: walking the kernel's tree by BPF; `cgroup.stat` of every directory (v2); one count for the node. Each
-row of `memcg_walk` says which way it was found.
+Falls back in this order: walking the kernel's tree by BPF; `cgroup.stat` of every directory (v2); what cgroup events have shown
+since we listen, if anybody does; one count for the node. Each row of `memcg_walk` says which way it was found.
 """
 
 from dataclasses import dataclass
@@ -139,11 +139,29 @@ class Zombies:
                     time, f"{path}/*", "", path, own, 0, 0, 0, 0, 0, owned.unit, owned.pod, owned.container, owned.image,
                     owned.confidence, owned.how, method,
                 )  # fmt: skip
+        if method == "count":
+            left -= self._by_events(recording, time, owners)
         if left > 0:
             table.add(time, "/*", "", "/", left, 0, 0, 0, 0, 0, "", "", "", "", 0, "", method)
         recording.count(time, "memcg_walk_live", whole["live"])
         recording.count(time, "memcg_walk_zombies", whole["dying"])
         return note
+
+    def _by_events(self, recording: Recording, time: int, owners: "_Owners") -> int:
+        """Groups whose removal was seen, and not their release; says how many that were."""
+        if not len(recording["cgroup_events"]):
+            return 0
+        from exhume.node.cgroup_events import lives, parent
+        from exhume.node.zombie_groups import collapse
+
+        dead = [life.path for life in lives(recording["cgroup_events"]) if life.zombie(time)]
+        for group in collapse([(parent(path), path[len(parent(path).rstrip("/")) :]) for path in dead]):
+            owned = owners.of(group.example)
+            recording["memcg_walk"].add(
+                time, group.path, group.example, parent(group.example), len(group.members), 0, 0, 0, 0, 0, owned.unit,
+                owned.pod, owned.container, owned.image, owned.confidence, owned.how, "events",
+            )  # fmt: skip
+        return len(dead)
 
 
 def _home(seen: "MemcgWalk", row: int) -> int:

@@ -75,7 +75,7 @@ TABLES: dict[str, TableSchema] = {
             ("image", "text", "its image"),
             ("confidence", "int", "how sure the owner is, per cent"),
             ("how", "text", "how the owner was found"),
-            ("method", "text", "bpf-walk, cgroup-stat, count"),
+            ("method", "text", "bpf-walk, cgroup-stat, events, count"),
         ),
         _table(
             "cgroup_dirs",

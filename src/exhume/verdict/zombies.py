@@ -104,7 +104,7 @@ def zombie_report(recording: Recording, thresholds: Thresholds) -> ZombieReport:
         )
     groups.sort(key=lambda group: -group.zombies)
     return ZombieReport(
-        method=rows[0]["method"] if rows else _method(recording),
+        method=_method(recording, {row["method"] for row in rows}),
         live=live.last if live is not None else 0,
         zombies=zombies,
         cost_bytes=zombies * (SLAB_BYTES + PERCPU_BYTES * max(1, recording.node.cpus)),
@@ -116,7 +116,11 @@ def zombie_report(recording: Recording, thresholds: Thresholds) -> ZombieReport:
     )
 
 
-def _method(recording: Recording) -> str:
+def _method(recording: Recording, methods: set[str]) -> str:
+    """The best of those that were used; a count fills up what events have not shown."""
+    for method in ("bpf-walk", "cgroup-stat", "events"):
+        if method in methods:
+            return method
     return "bpf-walk" if recording.counter("memcg_walk_longest_ns") is not None else "count"
 
 
