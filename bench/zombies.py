@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -123,35 +122,19 @@ def _plausible(path: str) -> bool:
 def purge(cache: int = 10_000, tmpfs: int = 20_000, sibling_mib: int = 500) -> Iterator[Row]:
     """10,000 on page cache, 20,000 on tmpfs, and a live sibling with 500 MB of cache below the same parent."""
     _need()
-    parent = zombies.PARENT / "purge"
-    sibling = parent / "live"
-    sibling.mkdir(parents=True)
-    home = zombies.own_cgroup()
-    with tempfile.NamedTemporaryFile(prefix="exhume-test-") as big:
-        try:
-            (sibling / "tasks").write_text("0")
-            for _ in range(sibling_mib):
-                big.write(bytes(MIB))
-            big.flush()
-            os.fsync(big.fileno())
-            (home / "tasks").write_text("0")
-            with zombies.zombies(cache, "purge", keep=True), zombies.zombies(tmpfs, "purge", tmpfs=True, keep=True):
-                usage = sibling / "memory.usage_in_bytes"
-                untouched = int(usage.read_text())
-                time.sleep(4)  # about as long as the purge takes
-                before = int(usage.read_text())
-                start = time.monotonic()
-                with _Shares() as shares:
-                    document = _json("purge", "--under", "/exhume-test/purge", "--yes", "--json")
-                seconds = time.monotonic() - start
-                after = int(usage.read_text())
-        finally:
-            (home / "tasks").write_text("0")
-            zombies.remove(parent)
+    with zombies.beside_a_sibling(cache, tmpfs, sibling_mib) as parent:
+        usage, path = parent / "live" / "memory.usage_in_bytes", f"/{parent.relative_to(zombies.MEMORY)}"
+        untouched = int(usage.read_text())
+        time.sleep(4)  # about as long as the purge takes
+        before = int(usage.read_text())
+        start = time.monotonic()
+        with _Shares() as shares:
+            document = _json("purge", "--under", path, "--yes", "--json")
+        seconds = time.monotonic() - start
+        after = int(usage.read_text())
     outcomes = document["outcomes"]
     assert isinstance(outcomes, list)
-    # What an earlier run left behind below a directory that is gone is an outcome of its own.
-    (outcome,) = [one for one in outcomes if one["path"] == "/exhume-test/purge"]
+    (outcome,) = [one for one in outcomes if one["path"] == path]
     gone, asked = outcome["gone"], outcome["zombies"]
     # Some may have gone by themselves before it began, where a machine drops cache for reasons of its own.
     yield Row(f"of {asked:,} zombies on page cache that stayed", (asked - gone) / asked, None, "", 0.01)

@@ -4,6 +4,7 @@ A group is pinned by one page of a file that was first written by a task inside 
 calling thread, which spares the kernel a global lock (cgroup_procs_write_start): thousands a second instead of hundreds.
 """
 
+import itertools
 import os
 import tempfile
 import time
@@ -15,6 +16,7 @@ MEMORY = Path("/sys/fs/cgroup/memory")
 PARENT = MEMORY / "exhume-test"
 PAGE = 4096
 _PAGE = b"x" * PAGE
+_numbers = itertools.count()
 
 
 def unavailable() -> str:
@@ -67,6 +69,29 @@ def _enter(group: str) -> None:
     fd = os.open(f"{group}/tasks", os.O_WRONLY)
     os.write(fd, b"0")
     os.close(fd)
+
+
+@contextmanager
+def beside_a_sibling(cache: int, on_tmpfs: int, sibling_mib: int) -> Iterator[Path]:
+    """Zombies on page cache, zombies on tmpfs, and a live group `live` with so much cache of its own, below one parent."""
+    name = f"purge-{os.getpid()}-{next(_numbers)}"  # what an earlier one left behind keeps its path
+    parent = PARENT / name
+    sibling = parent / "live"
+    sibling.mkdir(parents=True)
+    home = own_cgroup()
+    with tempfile.NamedTemporaryFile(prefix="exhume-test-") as big:
+        try:
+            _move(sibling)
+            for _ in range(sibling_mib):
+                big.write(bytes(1 << 20))
+            big.flush()
+            os.fsync(big.fileno())
+            _move(home)
+            with zombies(cache, name, keep=True), zombies(on_tmpfs, name, tmpfs=True, keep=True):
+                yield parent
+        finally:
+            _move(home)
+            remove(parent)
 
 
 @contextmanager

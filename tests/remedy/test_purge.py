@@ -4,11 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,6 @@ from exhume.remedy.purge import PurgePlan, plan
 from tests import zombies
 
 MIB = 1 << 20
-_numbers = count()
 
 
 def tree(*rows: tuple[str, int, bool, int, int], charged: int = 0) -> MemcgWalk:
@@ -145,29 +140,6 @@ def test_what_is_protected(unit: str, expected: bool) -> None:
     assert protected(unit) is expected
 
 
-@contextmanager
-def scene(cache: int, tmpfs: int, sibling_mib: int) -> Iterator[Path]:
-    """Real zombies of both kinds and a live sibling with cache, below one parent."""
-    name = f"purge-{os.getpid()}-{next(_numbers)}"  # what an earlier test left behind keeps its path
-    parent = zombies.PARENT / name
-    sibling = parent / "live"
-    sibling.mkdir(parents=True)
-    home = zombies.own_cgroup()
-    with tempfile.NamedTemporaryFile(prefix="exhume-test-") as big:
-        try:
-            (sibling / "tasks").write_text("0")
-            for _ in range(sibling_mib):
-                big.write(bytes(MIB))
-            big.flush()
-            os.fsync(big.fileno())
-            (home / "tasks").write_text("0")
-            with zombies.zombies(cache, name, keep=True), zombies.zombies(tmpfs, name, tmpfs=True, keep=True):
-                yield parent
-        finally:
-            (home / "tasks").write_text("0")
-            zombies.remove(parent)
-
-
 def exhume(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "exhume", *argv], capture_output=True, text=True, check=False)
 
@@ -180,7 +152,7 @@ def real() -> None:
 
 @pytest.mark.usefixtures("real")
 def test_a_real_purge_lets_the_cache_go_keeps_tmpfs_and_spares_the_sibling() -> None:
-    with scene(cache=2000, tmpfs=1000, sibling_mib=400) as parent:
+    with zombies.beside_a_sibling(cache=2000, on_tmpfs=1000, sibling_mib=400) as parent:
         under = "/" + str(parent.relative_to(zombies.MEMORY))
         usage = parent / "live" / "memory.usage_in_bytes"
         before = int(usage.read_text())
@@ -205,7 +177,7 @@ def test_a_real_purge_lets_the_cache_go_keeps_tmpfs_and_spares_the_sibling() -> 
 
 @pytest.mark.usefixtures("real")
 def test_a_purge_that_is_killed_leaves_no_child_behind() -> None:
-    with scene(cache=3000, tmpfs=2000, sibling_mib=1) as parent:
+    with zombies.beside_a_sibling(cache=3000, on_tmpfs=2000, sibling_mib=1) as parent:
         under = "/" + str(parent.relative_to(zombies.MEMORY))
         running = subprocess.Popen([sys.executable, "-m", "exhume", "zombies", "purge", "--under", under, "--yes"])
         time.sleep(0.5)
