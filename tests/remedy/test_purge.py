@@ -155,10 +155,12 @@ def test_a_real_purge_lets_the_cache_go_keeps_tmpfs_and_spares_the_sibling() -> 
     with zombies.beside_a_sibling(cache=2000, on_tmpfs=1000, sibling_mib=400) as parent:
         under = "/" + str(parent.relative_to(zombies.MEMORY))
         usage = parent / "live" / "memory.usage_in_bytes"
-        before = int(usage.read_text())
+        before, there = int(usage.read_text()), zombies.total()
         dry = exhume("zombies", "purge", "--under", under, "--dry-run")
         assert dry.returncode == 0, dry.stderr
-        assert int(usage.read_text()) == before
+        # A machine may drop cache by itself meanwhile (DAMON does here); a dry run does not drop 2,000 groups' worth of it.
+        assert zombies.total() > there - 1000
+        assert int(usage.read_text()) > 0.9 * before
         refused = exhume("zombies", "purge", "--under", under)
         assert refused.returncode == 2
         assert "--yes" in refused.stderr
