@@ -37,9 +37,12 @@ def group(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("real")
 def test_every_real_zombie_is_in_exactly_one_group() -> None:
-    with zombies.zombies(700, "one"), zombies.zombies(300, "two", tmpfs=True):
-        done = exhume("--json")
-    document = json.loads(done.stdout)
+    for _ in range(3):  # a machine that drops cache by itself (DAMON) may let one go meanwhile
+        with zombies.zombies(700, "one"), zombies.zombies(300, "two", tmpfs=True):
+            done = exhume("--json")
+        document = json.loads(done.stdout)
+        if group(document, "/exhume-test/one/z*")["zombies"] == 700:
+            break
     assert done.returncode == 0
     assert (document["schema"], document["method"]) == ("exhume.zombies/1", "bpf-walk")
     assert sum(one["zombies"] for one in document["groups"]) == document["zombies"]
