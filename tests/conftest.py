@@ -1,0 +1,50 @@
+"""For all tests: patience where the machine itself disturbs what they count."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+# These count zombies that are pinned by pages they made a moment ago, to the last one.
+EXACT = ("tests.remedy.", "tests.node.test_memcg_walk", "tests.node.test_memcg_pins", "tests.node.test_cgroup_events",
+         "tests.cli.test_zombies", "tests.test_real_node")  # fmt: skip
+TRIES = 4
+
+
+def _drops_cache_by_itself() -> bool:
+    """DAMON's proactive reclaim takes pages that look cold, whosever they are; its thread is called kdamond."""
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            try:
+                with open(f"/proc/{pid}/comm") as file:
+                    if file.read().startswith("kdamond"):
+                        return True
+            except OSError:
+                continue
+    return False
+
+
+def _patient(test: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **keywords: Any) -> None:
+        for tries in range(TRIES):
+            try:
+                test(*args, **keywords)
+                return
+            except AssertionError:
+                if tries == TRIES - 1:
+                    raise
+                time.sleep(0.5)
+
+    return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not _drops_cache_by_itself():
+        return
+    for item in items:
+        if isinstance(item, pytest.Function) and item.module.__name__.startswith(EXACT):
+            item.obj = _patient(item.obj)
