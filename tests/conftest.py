@@ -12,6 +12,7 @@ import pytest
 EXACT = ("tests.remedy.", "tests.node.test_memcg_walk", "tests.node.test_memcg_pins", "tests.node.test_cgroup_events",
          "tests.cli.test_zombies", "tests.test_real_node")  # fmt: skip
 TRIES = 4
+_again: list[str] = []
 
 
 def _drops_cache_by_itself() -> bool:
@@ -37,6 +38,7 @@ def _patient(test: Callable[..., None]) -> Callable[..., None]:
             except AssertionError:
                 if tries == TRIES - 1:
                     raise
+                _again.append(test.__qualname__)
                 time.sleep(0.5)
 
     return run
@@ -48,3 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and item.module.__name__.startswith(EXACT):
             item.obj = _patient(item.obj)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Patience is told: a test that needs it often may have found something."""
+    for name in sorted(set(_again)):
+        terminalreporter.write_line(f"tried again, DAMON drops cache here: {name} ({_again.count(name)} times)")

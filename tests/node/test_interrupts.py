@@ -1,18 +1,15 @@
 """/proc/interrupts of several machines, the queues behind the names, and this node's own interrupts."""
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.errors import Unreadable
 from exhume.node.cpu_list import cpu_list
 from exhume.node.interrupts import (
     Interrupts,
     actions,
-    affinity,
     queue_cores,
     queue_of,
 )
@@ -207,30 +204,6 @@ def test_a_queue_named_by_its_bus_is_found_by_the_network_device_too() -> None:
 
 def test_a_recording_without_interrupts_maps_no_queue() -> None:
     assert queue_cores(recording()) == {}
-
-
-def test_an_interrupt_of_this_node_goes_where_the_kernel_says() -> None:
-    kept = recording()
-    Interrupts(Root()).read(kept, 1)
-    numbers = {dict(at)["irq"] for at in kept.counters("interrupts")}
-    irqs = [int(irq) for irq in numbers if irq.isdigit() and os.path.exists(f"/proc/irq/{irq}/effective_affinity_list")]
-    if not irqs:
-        pytest.skip("this kernel does not say where an interrupt goes")
-    possible = os.sysconf("SC_NPROCESSORS_CONF")
-    assert all(set(affinity(Root(), irq)) <= set(range(possible)) for irq in irqs)
-
-
-def test_affinity_prefers_what_is_in_effect(tmp_path: Path) -> None:
-    irq = tmp_path / "proc/irq/41"
-    irq.mkdir(parents=True)
-    (irq / "smp_affinity_list").write_text("0-3,8\n")
-    assert affinity(Root(str(tmp_path)), 41) == (0, 1, 2, 3, 8)
-    (irq / "effective_affinity_list").write_text("\n")
-    assert affinity(Root(str(tmp_path)), 41) == (0, 1, 2, 3, 8)
-    (irq / "effective_affinity_list").write_text("39\n")
-    assert affinity(Root(str(tmp_path)), 41) == (39,)
-    with pytest.raises(Unreadable, match="/proc/irq/42"):
-        affinity(Root(str(tmp_path)), 42)
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", b"1-", b"-1", b"3-1,", b"0-99999999", b"5,4", b"1,1", b"\xff", b"0-65536"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.node.owners import Owner, owner, unescape
+from exhume.node.owners import Owner, owner
 
 ID = "0123456789abcdef" * 4
 UID = "12345678-90ab-cdef-1234-567890abcdef"
@@ -48,7 +48,3 @@ def test_the_owner_of_a_path(path: str, expected: Owner) -> None:
 @given(st.text(max_size=300))
 def test_any_path_has_an_answer(path: str) -> None:
     assert isinstance(str(owner(path)), str)
-
-
-def test_an_escaped_unit_name_reads_as_it_was_written() -> None:
-    assert unescape("foo\\x2dbar.service") == "foo-bar.service"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exhume.errors import Unreadable
-from exhume.node.cpu_list import cpu_list
 from exhume.node.root import LARGEST, Root
 from exhume.recording.recording import Labels, Recording
 from exhume.text import decode
@@ -176,18 +175,6 @@ def queue_of(interrupt: str, side: Side = "tx") -> tuple[str, int] | None:
                 return None
             return match["device"], int(match["queue"])
     return None
-
-
-def affinity(root: Root, irq: int) -> tuple[int, ...]:
-    """The CPUs that an interrupt goes to: those in effect (CONFIG_GENERIC_IRQ_EFFECTIVE_AFF_MASK), else those allowed."""
-    for name in ("effective_affinity_list", "smp_affinity_list"):
-        try:
-            cpus = cpu_list(root.read(f"proc/irq/{irq:d}/{name}", 1 << 16))
-        except Unreadable:
-            continue
-        if cpus:  # the effective list is empty while the interrupt is not in use
-            return cpus
-    raise Unreadable(f"/proc/irq/{irq:d} does not say where the interrupt goes")
 
 
 def _busiest(cores: dict[int, tuple[int, int]]) -> int:

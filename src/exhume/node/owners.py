@@ -21,7 +21,6 @@ _UUID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{1
 # pod<uid>, or kubepods-burstable-pod<uid with _>.slice; static pods have 32 hex digits of a hash as their uid.
 _POD = re.compile(rf"^(?:kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UUID}|[0-9a-f]{{32}})(?:\.slice)?$")
 _UNIT = re.compile(r"^[^/]{1,250}\.(?:service|scope|slice|socket|mount|swap)$")
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,3 @@ def owner(path: str) -> Owner:
             unit = part
         above.append(part)
     return Owner(unit, pod, container, runtime)
-
-
-def unescape(unit: str) -> str:
-    """A unit name as a person wrote it: `foo\\x2dbar` is foo-bar (unit_name_unescape in systemd). For showing only."""
-    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), unit)

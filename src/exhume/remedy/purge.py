@@ -222,7 +222,3 @@ class Outcome:
     """What the live groups' usage fell by while it was reclaimed; what they did themselves included."""
     bites: int
     ended: str
-
-
-def total_left(left: Iterable[Left]) -> int:
-    return sum(one.zombies for one in left)
