@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check, zombies
+from bench import check, record, store, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -19,6 +19,16 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "zombies-groups": zombies.zombies_groups,
     "walk-churn": zombies.walk_churn,
     "purge": zombies.purge,
+    "record-cost": record.record_cost,
+    "record-idle": record.record_idle,
+    "record-size": record.record_size,
+    "record-slowdown": record.record_slowdown,
+    "record-replay": record.record_replay,
+    "record-hour": record.record_hour,
+    "store-replay": store.replay_store,
+    "store-quiet": store.quiet_store,
+    "store-window": store.store_window,
+    "store-growth": store.store_growth,
 }
 
 

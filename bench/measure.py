@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 # As a user has it: modules are compiled once, not at every start.
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def cost(command: list[str]) -> Cost:
     """One run of a command, its children included."""
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=_ENVIRONMENT)
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
     _, _, usage = os.wait4(process.pid, 0)
     process.returncode = 0
     return Cost(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)

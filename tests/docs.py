@@ -29,6 +29,40 @@ def thresholds() -> str:
     return "\n".join(lines) + "\n"
 
 
+LAYOUT = """\
+## On disk
+
+```
+DIR/recording.json                      marks a recording, and its schema
+DIR/lock                                held by the recorder
+DIR/20261116T012600Z/                   a chapter: one run of the recorder, an hour at most
+    chapter.json                        the node, its boot, and how it was sampled
+    stacks.parquet frames.parquet threads.parquet
+    0000012345678-0000012405678/        a sealed segment, about a minute, by begin and end in ms of the recording's clock
+        samples.parquet cpu.parquet counters.parquet events.parquet ... summary.parquet
+        pinned                          if it is to stay; says why
+    open-0000012405678/                 the segment being written: an Arrow IPC stream for each table, appended every second
+```
+
+`stacks`, `frames` and `threads` are dictionaries: shared by all segments of a chapter, their ids unique in the whole
+recording. Of several rows with one id the last counts. In `counters` each segment begins with a row for every series, so
+that any segment can be read alone.
+Sealed segments are plain Parquet, for DuckDB, Polars, pandas, ClickHouse, Spark or Ray:
+
+```sql
+-- the busiest functions of the kernel, by core
+select s.core, f.name, count(*) as samples
+from 'DIR/*/*/samples.parquet' s
+join 'DIR/*/stacks.parquet' k on k.id = s.stack
+join 'DIR/*/frames.parquet' f on f.id = k.frames[-1]
+where f.space = 'kernel' and k.class <> 'idle'
+group by all order by samples desc limit 20;
+```
+
+A recording says which version of the schema it has. Later versions of exhume read earlier ones; a column that is not there
+reads as 0 or empty."""
+
+
 def recording() -> str:
     lines = [
         "# The recording",
@@ -36,6 +70,7 @@ def recording() -> str:
         f"Schema version {VERSION}. Times are nanoseconds of the kernel's perf/printk clock (what `dmesg` shows); `anchors`",
         "ties it to wall time. Text that the kernel gave out in bytes that are not UTF-8 is kept with `\\xNN` in their place.",
     ]
+    lines += ["", *LAYOUT.splitlines()]
     for table in TABLES.values():
         lines += ["", f"## {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.kind} | {column.doc} |" for column in table.columns]

@@ -171,6 +171,8 @@ def test_names_come_along_once(parent: Path) -> None:
     with listen(ours(), comm=True) as tracepoints:
         with subprocess.Popen(["/bin/true"]) as child:
             child.wait()
+        assert tracepoints.read() == []  # names are of use only with something that their owners did
+        make_and_remove(parent, 1)
         names = [event for event in tracepoints.read() if isinstance(event, Comm) and event.pid == child.pid]
     assert [(name.tid, name.name) for name in names] == [(child.pid, b"true")]
 

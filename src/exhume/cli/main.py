@@ -16,6 +16,10 @@ from exhume.errors import EXIT_BUG, EXIT_CANNOT_JUDGE, EXIT_USAGE, ExhumeError
 COMMANDS = {
     "check": "a node's health in seconds: what starves it, with the evidence",
     "zombies": "name every zombie memory cgroup: where it lived, whose it was, what pins it",
+    "record": "a flight recorder: stacks and everything else on one clock, made to be left on",
+    "info": "what is in a recording",
+    "flame": "a flame graph of any moment of a recording",
+    "heat": "the subsecond-offset heat map of a recording, in the terminal",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
@@ -27,6 +31,7 @@ examples:
   exhume check --host /host           judge the host from inside a container
   sudo exhume zombies                 name every zombie memory cgroup
   sudo exhume zombies purge --dry-run what could be let go without a reboot
+  sudo exhume record --for 12h /data  leave it on; then exhume heat /data, exhume flame /data --at 12:04:31 --for 300ms
   exhume help check                   everything about a command
 
 exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not judge;

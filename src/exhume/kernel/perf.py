@@ -28,15 +28,19 @@ _DATA_HEAD, _DATA_TAIL = 1024, 1032  # offsets in struct perf_event_mmap_page
 # include/uapi/linux/perf_event.h: _IO('$', 0), _IO('$', 5), _IOW('$', 6, char *)
 _IOC_ENABLE, _IOC_SET_OUTPUT, _IOC_SET_FILTER = 0x2400, 0x2405, 0x40082406
 
+CPU_CYCLES: Final = 0  # PERF_COUNT_HW_CPU_CYCLES
+CPU_CLOCK: Final = 0  # PERF_COUNT_SW_CPU_CLOCK: a timer of each CPU, idle or not
 DUMMY: Final = 9  # PERF_COUNT_SW_DUMMY: never happens, but carries what happens to tasks (COMM and the like)
 
 _LARGEST_RING, _SMALLEST_RING = 1 << 20, 1 << 16
 _ALL_RINGS = 32 << 20
+_LARGEST_UNREAD = 4 << 20
 
 
 class Kind(IntEnum):
     """enum perf_type_id"""
 
+    HARDWARE = 0
     SOFTWARE = 1
     TRACEPOINT = 2
 
@@ -46,8 +50,11 @@ class Sample(IntFlag):
 
     TID = 1 << 1
     TIME = 1 << 2
+    CALLCHAIN = 1 << 5
     CPU = 1 << 7
     RAW = 1 << 10
+    CGROUP = 1 << 21
+    """The id of the task's cgroup in the hierarchy of the perf_event controller; since 5.7."""
 
 
 class Flag(IntFlag):
@@ -56,8 +63,17 @@ class Flag(IntFlag):
     DISABLED = 1 << 0
     EXCLUDE_KERNEL = 1 << 5
     EXCLUDE_HV = 1 << 6
+    MMAP = 1 << 8
     COMM = 1 << 9
+    FREQ = 1 << 10
+    """The period is a frequency."""
+    TASK = 1 << 13
+    WATERMARK = 1 << 14
     SAMPLE_ID_ALL = 1 << 18
+    EXCLUDE_CALLCHAIN_USER = 1 << 22
+    MMAP2 = 1 << 23
+    COMM_EXEC = 1 << 24
+    CGROUP = 1 << 32
 
 
 class Record(IntEnum):
@@ -65,7 +81,13 @@ class Record(IntEnum):
 
     LOST = 2
     COMM = 3
+    EXIT = 4
+    THROTTLE = 5
+    FORK = 7
     SAMPLE = 9
+    MMAP2 = 10
+    LOST_SAMPLES = 13
+    CGROUP = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +99,13 @@ class Attributes:
     sample: Sample
     flags: Flag
     period: int = 0
+    read_format: int = 0
+    watermark: int = 0
+    """Bytes in the ring after which whoever polls is woken, with Flag.WATERMARK."""
 
     def pack(self) -> bytes:
-        packed = struct.pack("=IIQQQQQ", self.kind, _ATTR_SIZE, self.config, self.period, self.sample, 0, self.flags)
-        return packed.ljust(_ATTR_SIZE, b"\0")
+        head = (self.kind, _ATTR_SIZE, self.config, self.period, self.sample, self.read_format, self.flags, self.watermark)
+        return struct.pack("=IIQQQQQI", *head).ljust(_ATTR_SIZE, b"\0")
 
 
 class Hit(NamedTuple):
@@ -192,16 +217,17 @@ class Tracepoints:
         """Records that found no place, so far."""
         self._fds: list[int] = []
         self._rings: list[Ring] = []
+        self._unread: list[bytes] = []
         wanted = list(cpus)
         size = size or ring_size(len(wanted))
         try:
             for cpu in wanted:
                 self._open(filters, cpu, comm, size)
             for fd in self._fds:
-                fcntl.ioctl(fd, _IOC_ENABLE, 0)
+                enable(fd)
         except OSError as error:
             self.close()
-            raise _refusal(error) from None
+            raise refusal("tracepoints", error) from None
         except BaseException:
             self.close()
             raise
@@ -214,7 +240,7 @@ class Tracepoints:
             # The names come with one event only, else every exec would be told once for each tracepoint.
             flags = Flag.DISABLED | Flag.SAMPLE_ID_ALL | (Flag.COMM if comm and first < 0 else Flag(0))
             try:
-                fd = _with_enough_files(Attributes(Kind.TRACEPOINT, number, _ASKED, flags, period=1), cpu)
+                fd = open_on_cpu(Attributes(Kind.TRACEPOINT, number, _ASKED, flags, period=1), cpu)
             except OSError as error:
                 if error.errno == errno.ENODEV:  # a CPU that went offline
                     return
@@ -239,9 +265,14 @@ class Tracepoints:
         microseconds that takes.
         """
         heads = [ring.head for ring in self._rings]
+        taken = [ring.take(head) for ring, head in zip(self._rings, heads, strict=True)]
+        self._unread += filter(None, taken)
+        if sum(map(len, self._unread)) < _LARGEST_UNREAD and not any(map(_has_hits, taken)):
+            return []  # processes that were started, and nothing that they did: who they are is told when they do
+        unread, self._unread = self._unread, []
         found: list[Hit | Comm] = []
-        for ring, head in zip(self._rings, heads, strict=True):
-            for kind, body in records(ring.take(head)):
+        for data in unread:
+            for kind, body in records(data):
                 if kind == Record.SAMPLE:
                     if (hit := parse_hit(body)) is not None:
                         found.append(hit)
@@ -265,6 +296,18 @@ class Tracepoints:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _has_hits(data: bytes) -> bool:
+    """Whoever asks for names is told of forks and exits as well (perf_event_task_match in kernel/events/core.c)."""
+    words = memoryview(data)[: len(data) & ~7].cast("Q")
+    at, end = 0, len(words)
+    while at < end:
+        head = words[at]
+        if head & 0xFFFFFFFF == Record.SAMPLE or not head >> 51:
+            return True
+        at += head >> 51  # bits 48 to 63 are the size in bytes, a whole number of words
+    return False
 
 
 def ring_size(cpus: int) -> int:
@@ -291,7 +334,8 @@ def parse_comm(body: bytes) -> Comm | None:
     return Comm(time, pid, tid, body[_TASK.size : -_ID.size].split(b"\0", 1)[0])
 
 
-def _with_enough_files(attributes: Attributes, cpu: int) -> int:
+def open_on_cpu(attributes: Attributes, cpu: int) -> int:
+    """An event for all that runs on a CPU."""
     try:
         return open_event(attributes, cpu=cpu)
     except OSError as error:
@@ -303,12 +347,18 @@ def _with_enough_files(attributes: Attributes, cpu: int) -> int:
     return open_event(attributes, cpu=cpu)
 
 
-def _refusal(error: OSError) -> Unreadable:
+def enable(fd: int) -> None:
+    fcntl.ioctl(fd, _IOC_ENABLE, 0)
+
+
+def refusal(what: str, error: OSError) -> Unreadable:
+    """Why an event could not be opened, for people."""
     reasons = {
         errno.EPERM: "it takes root or CAP_PERFMON, and a seccomp filter that allows it",
         errno.EACCES: "it takes root or CAP_PERFMON, or kernel.perf_event_paranoid = -1",
         errno.ENOSYS: "the kernel was built without perf events, or a sandbox hides them",
-        errno.ENOENT: "the kernel does not know the tracepoint",
+        errno.ENOENT: "the kernel does not know them",
+        errno.ENOMEM: "there is no memory for the rings",
         errno.EMFILE: "there are too many CPUs for the number of files this process may open (ulimit -n)",
     }
-    return Unreadable(f"tracepoints cannot be read: {reasons.get(error.errno or 0, error.strerror)}")
+    return Unreadable(f"{what} cannot be read: {reasons.get(error.errno or 0, error.strerror)}")

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -216,12 +217,16 @@ def _subdirectories(path: str, most: int, device: int) -> tuple[list[tuple[str, 
 class Tree:
     """The node's hierarchies and their directories, walked once for all readers that need them."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, again_ns: int = 0) -> None:
+        """What was walked is good for `again_ns`; 0 is for good."""
         self.root = root
         self.layout = layout(root)
-        self._walks: dict[str, Walk] = {}
+        self._again_ns = again_ns
+        self._walks: dict[str, tuple[int, Walk]] = {}
 
     def walk(self, hierarchy: Hierarchy, fresh: bool = False) -> Walk:
-        if fresh or hierarchy.path not in self._walks:
-            self._walks[hierarchy.path] = walk(self.root, hierarchy)
-        return self._walks[hierarchy.path]
+        now = time.monotonic_ns()
+        known = self._walks.get(hierarchy.path)
+        if fresh or known is None or (self._again_ns and now - known[0] > self._again_ns):
+            known = self._walks[hierarchy.path] = now, walk(self.root, hierarchy)
+        return known[1]

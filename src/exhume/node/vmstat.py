@@ -1,7 +1,9 @@
 """Reclaim, faults, swap and writeback from /proc/vmstat."""
 
+import re
+
 from exhume.errors import Unreadable
-from exhume.node.root import Root, key_values
+from exhume.node.root import Root
 from exhume.recording.recording import Recording
 
 _NAMES = frozenset(
@@ -31,13 +33,19 @@ class Vmstat:
         return ""
 
 
+# One pattern over the whole file: it has 200 lines, and is read every second.
+_LINE = re.compile(
+    rb"^(?:(%s)|(%s)(?:_(?:%s))?) (\d{1,19})$"
+    % tuple(b"|".join(sorted(name.encode() for name in names)) for names in (_NAMES - set(_SUMMED), _SUMMED, _ZONES)),
+    re.MULTILINE,
+)
+
+
 def parse_vmstat(raw: bytes) -> dict[str, int]:
     values: dict[str, int] = {}
-    for name, value in key_values(raw):
-        if name in _NAMES:
-            values[name] = values.get(name, 0) + value
-            continue
-        for total in _SUMMED:
-            if name == total or (name.startswith(total) and name[len(total) + 1 :] in _ZONES):
-                values[total] = values.get(total, 0) + value
+    for plain, summed, digits in _LINE.findall(raw):
+        name = (plain or summed).decode()
+        value = values.get(name, 0) + int(digits)
+        if value < 1 << 63:
+            values[name] = value
     return values

@@ -25,10 +25,12 @@ GRACE_NS = 10_000_000_000
 # How long one read may be held by the kernel before the others go on without it. systemd has a deadline of its own, of 1.5 s.
 STUCK_NS = 2_500_000_000
 ANCHOR_EVERY_NS = 1_000_000_000
+# Readings that are due within so long of each other are done together.
+TOGETHER_NS = 50_000_000
 
 
 @dataclass(slots=True, eq=False)
-class _Source:
+class Source:
     """A reader and how it fared."""
 
     reader: Reader
@@ -36,6 +38,11 @@ class _Source:
     state: str = ""
     reason: str = ""
     cost: int = 0
+    rhythm: int = 0
+    """How often it wanted to be read at first."""
+
+    def __post_init__(self) -> None:
+        self.rhythm = self.reader.every_ns
 
     def read(self, into: Recording, now: Callable[[], int], strict: bool) -> None:
         start = time.thread_time_ns()
@@ -61,13 +68,17 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} in {frame.name}, {frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
 
 
-class _Steady(threading.Thread):
+class Steady(threading.Thread):
     """Reads everything once, then each in its rhythm, then everything once more."""
 
-    def __init__(self, readers: list[_Source], node: Node, now: Callable[[], int], strict: bool, end: threading.Event) -> None:
+    def __init__(
+        self, readers: list[Source], node: Node, now: Callable[[], int], strict: bool, end: threading.Event, share: float
+    ) -> None:
         super().__init__(name="exhume-readers", daemon=True)
         self.done: queue.SimpleQueue[Recording] = queue.SimpleQueue()
-        self.at: _Source | None = None
+        self.back: queue.SimpleQueue[Source] = queue.SimpleQueue()
+        """Readers that came back after all, to be read again."""
+        self.at: Source | None = None
         self.since = 0
         self._active = 0
         self.abandoned = False
@@ -77,6 +88,7 @@ class _Steady(threading.Thread):
         self._now = now
         self._strict = strict
         self._end = end
+        self._share = share
 
     def held_ns(self) -> int:
         """How long the read under way has neither run nor waited for a core: a slow or busy machine is not its fault."""
@@ -99,16 +111,30 @@ class _Steady(threading.Thread):
             wait = min(due.values(), default=time.monotonic_ns() + ANCHOR_EVERY_NS) - time.monotonic_ns()
             if wait > 0 and self._end.wait(wait / 1e9):
                 break
+            woken = time.monotonic_ns()
+            while not self.back.empty():
+                source = self.back.get()
+                self._sources.append(source)
+                if source.reader.every_ns:
+                    due[id(source)] = woken
             for source in self._sources:
-                if id(source) in due and due[id(source)] <= time.monotonic_ns():
+                # What is due soon is read now as well: waking up costs more than most readings.
+                if id(source) in due and due[id(source)] <= woken + TOGETHER_NS:
+                    before = source.cost
                     self._read(source)
-                    due[id(source)] = time.monotonic_ns() + source.reader.every_ns
-                    if not source.reader.every_ns:  # it found itself too dear to be asked again before the end
+                    due[id(source)] = max(due[id(source)] + self._pause(source, source.cost - before), woken)
+                    if not source.reader.every_ns and not self._share:  # too dear to be asked again before the end
                         del due[id(source)]
         for source in self._sources:
             self._read(source)
 
-    def _read(self, source: _Source) -> None:
+    def _pause(self, source: Source, cost: int) -> int:
+        """Until the next reading: its rhythm, or longer if it would take more than its share of a core."""
+        if not self._share:
+            return source.reader.every_ns
+        return max(source.reader.every_ns or source.rhythm, round(cost / self._share))
+
+    def _read(self, source: Source) -> None:
         if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
         self.since, self._active = time.monotonic_ns(), _active_ns(self.native_id)
@@ -120,18 +146,26 @@ class _Steady(threading.Thread):
         self.at = None
 
 
-class _Crew:
-    """The thread that reads, and its successor if it does not come back from a reader."""
+class Crew:
+    """The thread that reads, and its successor if it does not come back from a reader.
 
-    def __init__(self, others: list[_Source], node: Node, now: Callable[[], int], strict: bool) -> None:
-        self.stuck: list[_Source] = []
+    On a node that starves, a reader may hang for seconds and be well again: where there are hours to go it is taken back.
+    """
+
+    def __init__(
+        self, others: list[Source], node: Node, now: Callable[[], int], strict: bool = False, share: float = 0.0
+    ) -> None:
+        """A reader that takes more than this `share` of a core is read less often; 0 lets each have its rhythm."""
+        self.stuck: list[Source] = []
+        self._left: list[tuple[Steady, Source]] = []
+        self._share = share
         self._others, self._node, self._now, self._strict = others, node, now, strict
         self._end = threading.Event()
         self._threads = [self._begin()]
 
-    def _begin(self) -> _Steady:
+    def _begin(self) -> Steady:
         sources = [source for source in self._others if source not in self.stuck]
-        thread = _Steady(sources, self._node, self._now, self._strict, self._end)
+        thread = Steady(sources, self._node, self._now, self._strict, self._end, self._share)
         thread.start()
         return thread
 
@@ -142,7 +176,26 @@ class _Crew:
         if at is not None and thread.held_ns() > STUCK_NS:
             thread.abandoned = True
             self.stuck.append(at)
+            self._left.append((thread, at))
             self._threads.append(self._begin())
+        if self._share:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        for thread, source in list(self._left):
+            if not thread.is_alive() and thread.done.empty() and thread.failure is None:
+                self._left.remove((thread, source))
+                self._threads.remove(thread)
+                self.stuck.remove(source)
+                self._threads[-1].back.put(source)
+
+    def collect(self, recording: Recording) -> None:
+        """Take over what was read so far."""
+        for thread in self._threads:
+            while not thread.done.empty():
+                recording.extend(thread.done.get())
+            if thread.failure is not None:
+                raise thread.failure
 
     def finish(self, recording: Recording) -> None:
         self._end.set()
@@ -150,11 +203,7 @@ class _Crew:
         while self._threads[-1].is_alive() and time.monotonic_ns() < deadline:
             self._threads[-1].join(0.1)
             self.look_after()
-        for thread in self._threads:
-            while not thread.done.empty():
-                recording.extend(thread.done.get())
-            if thread.failure is not None:
-                raise thread.failure
+        self.collect(recording)
         last = self._threads[-1]
         if last.is_alive() and last.at is not None:
             self.stuck.append(last.at)
@@ -165,29 +214,34 @@ def record(root: Root, for_ns: int, progress: Callable[[float], None] | None = N
     tree = Tree(root)
     recording = Recording(facts(root, tree.layout))
     with Clock() as clock:
-        fast = [_Source(reader, clock.now()) for reader in sources.fast(root)]
-        others = [_Source(reader, clock.now()) for reader in sources.steady(root, tree)]
-        crew = _Crew(others, recording.node, clock.now, strict)
+        fast = [Source(reader, clock.now()) for reader in sources.fast(root)]
+        others = [Source(reader, clock.now()) for reader in sources.steady(root, tree)]
+        crew = Crew(others, recording.node, clock.now, strict)
         _keep_time(recording, clock, fast, for_ns, crew, progress, strict)
         crew.finish(recording)
-        recording["sources"].add(clock.now(), "clock", *_clock_state(clock), 0)
+        recording["sources"].add(clock.now(), "clock", *clock_state(clock), 0)
         _count_own_wait(recording, clock.now())
     for source in fast + others:
-        state, reason = source.state or "off", source.reason
-        if source in crew.stuck:  # findings/observer_starved.py knows this sentence
-            state, reason = "off", f"no answer within {STUCK_NS / 1e9:.1f} s"
-        elif not source.state:
-            reason = "not asked: too late"
-        recording["sources"].add(source.since, source.reader.name, state, reason, source.cost)
+        recording["sources"].add(*said(source, crew))
     return recording
+
+
+def said(source: Source, crew: Crew) -> tuple[int, str, str, str, int]:
+    """A row of the sources table."""
+    state, reason = source.state or "off", source.reason
+    if source in crew.stuck:  # findings/observer_starved.py knows this sentence
+        state, reason = "off", f"no answer within {STUCK_NS / 1e9:.1f} s"
+    elif not source.state:
+        reason = "not asked: too late"
+    return source.since, source.reader.name, state, reason, source.cost
 
 
 def _keep_time(
     recording: Recording,
     clock: Clock,
-    fast: list[_Source],
+    fast: list[Source],
     for_ns: int,
-    crew: _Crew,
+    crew: Crew,
     progress: Callable[[float], None] | None,
     strict: bool,
 ) -> None:
@@ -237,7 +291,7 @@ def _schedstat(thread: int) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def _clock_state(clock: Clock) -> tuple[str, str]:
+def clock_state(clock: Clock) -> tuple[str, str]:
     if clock.reason:
         return "off", f"{clock.reason}; kernel-log times may be off, by more the longer ago the node booted"
     return "on", ""

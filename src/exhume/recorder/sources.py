@@ -1,6 +1,7 @@
 """Which readers there are, in the order they are asked: what is cheap and time-critical first, what may be slow last."""
 
 from exhume.node.cgroup_dirs import CgroupDirs
+from exhume.node.cgroup_events import CgroupEvents
 from exhume.node.cgroups import Tree
 from exhume.node.cpu import Cpu
 from exhume.node.interrupts import Interrupts
@@ -41,3 +42,28 @@ def steady(root: Root, tree: Tree) -> list[Reader]:
         Processes(root),
         Units(root, thorough=False),
     ]
+
+
+SECOND = 1_000_000_000
+# How often a flight recorder reads each source; those that are not named keep the rhythm of a check. Who ran where the stack
+# samples tell, so the process table is for the defunct and for what cannot be sampled.
+RHYTHM = {
+    "memcg": SECOND,
+    "pressure": SECOND,
+    "meminfo": 5 * SECOND,
+    "interrupts": 5 * SECOND,
+    "throttling": 5 * SECOND,
+    "nic": 5 * SECOND,
+    "processes": 10 * SECOND,
+    "units": 10 * SECOND,
+    "cgroup-dirs": 60 * SECOND,
+    "zombies": 60 * SECOND,
+}
+
+
+def flight(root: Root, tree: Tree) -> list[Reader]:
+    """What a flight recorder reads beside the cores."""
+    readers: list[Reader] = [*steady(root, tree), CgroupEvents(root)]
+    for reader in readers:
+        reader.every_ns = RHYTHM.get(reader.name, reader.every_ns)
+    return readers

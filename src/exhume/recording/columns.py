@@ -32,7 +32,10 @@ class IntColumn:
         yield from self._tail
 
     def extend(self, other: "IntColumn") -> None:
-        self._tail.frombytes(other.ints().tobytes())
+        self.extend_ints(other.ints())
+
+    def extend_ints(self, values: NDArray[np.int64]) -> None:
+        self._tail.frombytes(values.tobytes())
         if len(self._tail) >= CHUNK:
             self.pack()
 

@@ -1,6 +1,6 @@
 """A recording in memory: columns per table, appended by readers and read by detectors as numpy arrays."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -12,7 +12,7 @@ from exhume.recording.schema import TABLES, TableSchema
 
 Derived = TypeVar("Derived")
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-Value: TypeAlias = int | str | Labels
+Value: TypeAlias = int | str | Labels | Sequence[int]
 Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -56,10 +56,35 @@ class Table:
         for column, more in zip(self._columns, other._columns, strict=True):
             column.extend(more)
 
+    def add_rows(self, rows: "Sequence[tuple[Value, ...]]") -> None:
+        """Some rows at once: cheaper than one after the other."""
+        if not rows:
+            return
+        if any(len(row) != len(self._columns) for row in rows):
+            raise TypeError(f"{self.schema.name} has {len(self._columns)} columns")
+        for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
+            if isinstance(column, IntColumn):
+                column.extend_ints(np.array(values, dtype=np.int64))
+            else:
+                column.extend(values)
+
+    def add_columns(self, columns: "Mapping[str, Ints | Sequence[Any]]") -> None:
+        """Many rows at once: every column by its name, all of one length."""
+        if columns.keys() != self._index.keys() or len({len(column) for column in columns.values()}) > 1:
+            raise TypeError(f"{self.schema.name} has the columns {', '.join(self._index)}, all of one length")
+        for column, name in zip(self._columns, self._index, strict=True):
+            if isinstance(column, IntColumn):
+                column.extend_ints(np.asarray(columns[name], dtype=np.int64))
+            else:
+                column.extend(columns[name])
+
     def ints(self, name: str) -> Ints:
         return cast(IntColumn, self._columns[self._index[name]]).ints()
 
     def texts(self, name: str) -> list[str]:
+        return list(self._columns[self._index[name]])
+
+    def lists(self, name: str) -> list[Sequence[int]]:
         return list(self._columns[self._index[name]])
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -90,12 +115,20 @@ class Series:
         return int(steps[steps > 0].sum() + self.values[back + 1].sum())
 
 
+class _Tables(dict[str, Table]):
+    """Made when first asked for: a buffer of one reading has rows in one or two."""
+
+    def __missing__(self, name: str) -> Table:
+        table = self[name] = Table(TABLES[name])
+        return table
+
+
 class Recording:
     """What was seen on one node. Detectors get this and nothing else."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.tables = {name: Table(schema) for name, schema in TABLES.items()}
+        self.tables = _Tables()
         self._counters: dict[str, dict[Labels, Series]] = {}
         self._counted = -1
         self._derived: dict[tuple[str, Callable[..., Any]], tuple[int, Any]] = {}
@@ -105,8 +138,8 @@ class Recording:
 
     def extend(self, other: "Recording") -> None:
         """Take over all rows of another recording of the same node."""
-        for name, table in self.tables.items():
-            table.extend(other.tables[name])
+        for name, table in other.tables.items():
+            self.tables[name].extend(table)
 
     def count(self, time: int, name: str, value: int, at: Labels = ()) -> None:
         """Add one row to `counters`."""

@@ -8,12 +8,12 @@ from typing import Literal
 
 VERSION = 1
 
-Kind = Literal["time", "int", "text", "labels"]
+Kind = Literal["time", "int", "text", "labels", "list"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `labels` are sorted (key, value) pairs, a JSON object on disk."""
+    """One column. `labels` are sorted (key, value) pairs, a JSON object on disk; a `list` is of numbers."""
 
     name: str
     kind: Kind
@@ -43,6 +43,56 @@ TABLES: dict[str, TableSchema] = {
             ("time", "time", "when it was read"),
             ("core", "int", "CPU number"),
             *((state, "int", f"{state} time, USER_HZ ticks since boot") for state in CPU_STATES),
+        ),
+        _table(
+            "samples",
+            "Stack samples: what each core did, as often as it was asked. Those of idle cores are kept; `stacks` tells which.",
+            ("time", "time", "when it was taken"),
+            ("core", "int", "CPU number"),
+            ("thread", "int", "who ran: the id of a row of threads"),
+            ("stack", "int", "where: the id of a row of stacks"),
+        ),
+        _table(
+            "stacks",
+            "The different stacks that the samples have. An id is never given to another stack of the same recording.",
+            ("id", "int", "what samples call it"),
+            ("class", "text", "idle, user, system (the kernel for a task), softirq or irq: what the core did, by its stack"),
+            ("frames", "list", "ids of rows of frames, the outermost caller first, user space before the kernel"),
+        ),
+        _table(
+            "frames",
+            "The different functions that stacks have. Several ids may stand for the same function.",
+            ("id", "int", "what stacks call it"),
+            ("name", "text", "the function, demangled; empty if its name could not be learnt"),
+            ("module", "text", "path of the program or library, name of the kernel module, [kernel], [vdso] ..."),
+            ("space", "text", "kernel or user"),
+            ("offset", "int", "of a frame without a name where it is in the module; -1 otherwise"),
+        ),
+        _table(
+            "threads",
+            "The different threads that samples have; one that changes its name or its cgroup gets another row.",
+            ("id", "int", "what samples call it"),
+            ("pid", "int", "process; 0 is the idle task of a core"),
+            ("tid", "int", "thread"),
+            ("start", "int", "when the process began, on the clock of the recording; 0 where not known"),
+            ("comm", "text", "name of the thread"),
+            ("process", "text", "name of the process: that of its first thread"),
+            ("cgroup", "text", "its cgroup, where it could be learnt"),
+            ("unit", "text", "the unit the cgroup belongs to"),
+            ("pod", "text", "the pod"),
+            ("container", "text", "the container"),
+        ),
+        _table(
+            "summary",
+            "What a core did in a second, counted in samples: for maps of hours, which need not read every sample.",
+            ("time", "time", "when the second began; a second that two segments share has a row in both"),
+            ("core", "int", "CPU number"),
+            ("idle", "int", "samples in the idle task"),
+            ("user", "int", "in user space"),
+            ("system", "int", "in the kernel for a task"),
+            ("softirq", "int", "in a softirq"),
+            ("irq", "int", "in an interrupt"),
+            ("offsets", "list", "busy samples (all but idle) in each fiftieth of the second"),
         ),
         _table(
             "memcg",

@@ -1,0 +1,226 @@
+"""exhume heat: when the cores of a node were busy, to the fiftieth of a second, as a map in the terminal."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from exhume.cli import moments
+from exhume.cli.flame import cpus
+from exhume.errors import ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.pictures.heat import Saturated
+    from exhume.recording.folder import Folder
+    from exhume.recording.summary import Summary
+
+DESCRIPTION = """\
+Shows when the cores were busy: a subsecond-offset heat map. A column is a second, read upwards from its begin; a stripe
+across is something that happens in every second, a full column a second with no rest.
+
+--by core has a strip for each core instead, the oddest first, and shows hours at once. ^ marks seconds in which some core
+was in the kernel (system and softirq) for at least 95 % of the whole second, while others wait for it."""
+EPILOG = """\
+examples:
+  exhume heat /var/lib/exhume/recording              the last minute or two, all cores together
+  exhume heat REC --by core                          all of it, a strip a core
+  exhume heat REC --to 12:05 --cpu 39                the time before 12:05, and core 39 by itself
+  exhume heat REC --from +10m --for 60s --json
+
+times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 12345.678 as dmesg shows it.
+A window longer than the screen is wide: --by core has several seconds a column, the other map the last that fit.
+
+exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
+
+SECOND = 1_000_000_000
+_NARROWEST, _WIDEST = 20, 2000
+_STRIP_TAIL = 24  # `  100% busy  100% kernel`
+_RUNS = 3
+_FEW, _MANY = 10, 25  # rows of the map: parts of a second
+_STRIPS = 40
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("recording", metavar="RECORDING", help="the recording's directory")
+    moments.arguments(parser, at=False)
+    parser.add_argument("--cpu", type=cpus, metavar="LIST", help="a map for each of these cores too: 39 or 0-3,8")
+    parser.add_argument("--by", choices=["offset", "core"], default="offset", help="parts of a second (offset), or cores")
+    parser.add_argument("--width", type=int, metavar="N", help="columns of text (the terminal's)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON (schema exhume.heat/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.width is not None and not _NARROWEST <= args.width <= _WIDEST:
+        raise UsageError(f"--width must be between {_NARROWEST} and {_WIDEST}")
+    from exhume.recording.folder import Folder
+
+    folder = Folder(args.recording)
+    window = moments.window(args, folder)
+    first, seconds = _whole_seconds(window)
+    if args.by == "offset" and not args.json:
+        first += (seconds - _shown(args, seconds)) * SECOND  # what does not fit is not read either
+    summary = folder.summary(first, window.end)
+    if args.cpu is not None:
+        missing = sorted(set(args.cpu) - set(summary.core.tolist()))
+        if missing:
+            raise ExhumeError(f"there are no samples of core {missing[0]} in this window")
+    if not len(summary.time):
+        raise ExhumeError(
+            f"{args.recording} has no stack samples in this window; exhume info {args.recording} says what it has"
+        )
+    if args.json:
+        _print_json(args, folder, window, summary)
+    elif args.by == "core":
+        _print_cores(args, folder, window, summary)
+    else:
+        _print_offsets(args, folder, window, summary)
+    return 0
+
+
+def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+    import shutil
+
+    from exhume.cli.terminal import Style
+    from exhume.pictures.heat import of_cores, offset_map, saturated
+    from exhume.pictures.heat_text import offset_lines
+
+    style = Style(sys.stdout)
+    first, seconds = _whole_seconds(window)
+    shown = _shown(args, seconds)
+    start = first + (seconds - shown) * SECOND
+    tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
+    marks = saturated(summary, _hz(folder))
+    maps = [("all cores", summary, marks)]
+    named = args.cpu or ()
+    maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
+    sys.stdout.write(style(_title(folder, max(start, window.start), window.end), "bold") + "\n")
+    for name, part, its_marks in maps:
+        heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), folder.window)
+        lines = offset_lines(heat, _clock(folder), its_marks, style.colour)
+        sys.stdout.write(f"\n{style(name, 'bold')}\n" + "\n".join(lines) + "\n")
+    _print_runs(folder, marks)
+    if shown < seconds:
+        earlier = moments.clock(folder.real_ns(start))
+        hint = f"The last {shown:,} of {seconds:,} seconds. Before that: --to {earlier}; all at once: --by core"
+        sys.stdout.write(f"\n{style(hint, 'dim')}\n")
+
+
+def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+    import shutil
+
+    from exhume.cli.terminal import Style
+    from exhume.pictures.heat import core_map, of_cores, saturated
+    from exhume.pictures.heat_text import LEFT, core_lines
+
+    style = Style(sys.stdout)
+    if args.cpu is not None:
+        summary = of_cores(summary, args.cpu)
+    first, seconds = _whole_seconds(window)
+    room = max(8, _columns(args) - LEFT - _STRIP_TAIL)
+    heat = core_map(summary, first, seconds, room, _hz(folder))
+    most = max(8, shutil.get_terminal_size((100, _STRIPS)).lines - 12) if sys.stdout.isatty() else _STRIPS
+    marks = saturated(summary, _hz(folder))
+    sys.stdout.write(style(_title(folder, window.start, window.end), "bold") + "\n")
+    column = "a column is a second" if heat.seconds == 1 else f"a column is {heat.seconds:,} seconds"
+    sys.stdout.write(style(f"{column}, the oddest core first", "dim") + "\n\n")
+    sys.stdout.write("\n".join(core_lines(heat, _clock(folder), marks, style.colour, most)) + "\n")
+    if len(heat.cores) > most:
+        hint = f"{len(heat.cores) - most} more cores, less odd than these: --cpu names those to show"
+        sys.stdout.write(f"\n{style(hint, 'dim')}\n")
+    _print_runs(folder, marks)
+
+
+def _print_runs(folder: "Folder", marks: "list[Saturated]") -> None:
+    from exhume.pictures.heat_text import runs
+
+    found = runs(marks)
+    if not found:
+        return
+    lines = []
+    for core, begin, length, share in found[:_RUNS]:
+        at = moments.clock(folder.real_ns(begin))
+        lines.append(f"  ^ core {core} in the kernel for {length} s from {at}, at least {share:.0%} of each second")
+    if len(found) > _RUNS:
+        lines.append(f"    and {len(found) - _RUNS:,} more times, none of them longer")
+    core, begin, length, _ = found[0]
+    at = moments.clock(folder.real_ns(begin))
+    lines.append(f"    what it did: exhume flame {folder_name(folder)} --at {at} --for {length}s --cpu {core}")
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+
+
+def folder_name(folder: "Folder") -> str:
+    import shlex
+
+    from exhume.text import printable
+
+    return shlex.quote(printable(folder.path))
+
+
+def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+    import json
+
+    from exhume.pictures.heat import of_cores, offsets_together, saturated
+    from exhume.recording.summary import CLASSES
+
+    if args.cpu is not None:
+        summary = of_cores(summary, args.cpu)
+    first, seconds = _whole_seconds(window)
+    cores: list[dict[str, Any]] = []
+    for core in sorted(set(summary.core.tolist())):
+        part = of_cores(summary, [core])
+        counts = {name: getattr(part, name).tolist() for name in CLASSES}
+        second = ((part.time - first) // SECOND).tolist()
+        cores.append({"core": core, "second": second, **counts, "offsets": part.offsets.tolist() if args.cpu else None})
+    document = {
+        "schema": "exhume.heat/1",
+        "node": folder.node.hostname,
+        "start": moments.rfc3339(folder.real_ns(first)),
+        "start_ns": first,
+        "seconds": seconds,
+        "hz": _hz(folder),
+        "event": folder.about.get("event"),
+        "offsets": offsets_together(summary, first, seconds).tolist(),
+        "cores": cores,
+        "saturated": [
+            {"second": (mark.time - first) // SECOND, "core": mark.core, "share": round(mark.share, 3)}
+            for mark in saturated(summary, _hz(folder))
+        ],
+    }
+    sys.stdout.write(json.dumps(document) + "\n")
+
+
+def _whole_seconds(window: moments.Window) -> tuple[int, int]:
+    """The seconds that a window touches: their first begin, and how many."""
+    first = window.start // SECOND * SECOND
+    return first, -(-(window.end - first) // SECOND)
+
+
+def _shown(args: argparse.Namespace, seconds: int) -> int:
+    from exhume.pictures.heat_text import LEFT
+
+    return min(seconds, _columns(args) - LEFT)
+
+
+def _columns(args: argparse.Namespace) -> int:
+    import shutil
+
+    if args.width is not None:
+        return int(args.width)
+    return max(40, shutil.get_terminal_size((100, 30)).columns) if sys.stdout.isatty() else 100
+
+
+def _hz(folder: "Folder") -> int:
+    hz = folder.about.get("hz")
+    return hz if isinstance(hz, int) else 0
+
+
+def _clock(folder: "Folder") -> Any:
+    return lambda time: moments.wall(folder.real_ns(time), "%H:%M:%S")
+
+
+def _title(folder: "Folder", start: int, end: int) -> str:
+    from exhume.text import printable
+
+    begin = moments.wall(folder.real_ns(start), "%Y-%m-%d %H:%M:%S")
+    until = moments.wall(folder.real_ns(end), "%H:%M:%S")
+    return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({moments.lasting(end - start)})"

@@ -1,0 +1,296 @@
+"""exhume info: what is in a recording."""
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from exhume.cli import moments
+
+if TYPE_CHECKING:
+    from exhume.cli.terminal import Style
+    from exhume.recording.folder import Folder
+    from exhume.recording.recording import Node, Recording
+    from exhume.recording.summary import Summary
+
+DESCRIPTION = """\
+Says what is in a recording: whose it is, from when to when, how many samples at what rate, what was lost or is damaged,
+which sources were on, what it takes on disk and what the recorder itself cost. Works while it is being written, too."""
+EPILOG = """\
+examples:
+  exhume info /var/lib/exhume/recording
+  exhume info REC --json | jq .samples
+
+exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
+
+SCHEMA = "exhume.info/1"
+SECOND = 1_000_000_000
+_LEFT = 11
+# Counters are read at both ends of the recording only: hours of all of them would take longer than the question is worth.
+_END_NS = 90 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The answer as data."""
+
+    path: str
+    node: "Node"
+    about: dict[str, Any]
+    start_real: int
+    end_real: int
+    lasts_ns: int
+    open: bool
+    samples: int
+    idle_ratio: float | None
+    lost: int | None
+    cores: tuple[int, ...]
+    tables: dict[str, int]
+    size_bytes: int
+    segments: int
+    pinned: tuple[tuple[int, int, str], ...]
+    """Wall-clock begin and end, and why."""
+    boots: tuple[str, ...]
+    sources: tuple[tuple[str, str, str], ...]
+    own_cpu_ratio: float | None
+    """Of one core."""
+    own_rss_bytes: int | None
+    notes: tuple[str, ...]
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples * SECOND / self.lasts_ns if self.lasts_ns > 0 else 0.0
+
+    @property
+    def bytes_per_sample(self) -> float | None:
+        return self.size_bytes / self.samples if self.samples else None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("recording", metavar="RECORDING", help="the recording's directory")
+    parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    from exhume.recording.folder import Folder
+
+    info = gather(Folder(args.recording), args.recording)
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps(as_json(info), indent=1) + "\n")
+        return 0
+    from exhume.cli.terminal import Style, width
+
+    sys.stdout.write(render(info, Style(sys.stdout), width(sys.stdout)))
+    return 0
+
+
+def _idle(folder: "Folder", summary: "Summary", idle: int, busy: int) -> float | None:
+    """A core that is asleep may give no samples at all: those that it would have are idle ones."""
+    hz = folder.about.get("hz")
+    cores = len(set(summary.core.tolist()))
+    expected = hz * cores * (folder.window[1] - folder.window[0]) // 10**9 if isinstance(hz, int) else 0
+    whole = max(idle + busy, expected)
+    return 1 - busy / whole if idle + busy else None
+
+
+def gather(folder: "Folder", path: str) -> Info:
+    from exhume.recording.schema import TABLES
+
+    start, end = folder.window
+    summary = folder.summary()
+    idle, busy = int(summary.idle.sum()), sum(int(column.sum()) for column in summary[3:7])
+    samples = folder.count("samples")
+    missing = idle + busy - samples  # the summary is read first: of one that is being written there may only be more since
+    ends = [folder.load(start, start + _END_NS, ["counters"]), folder.load(end - _END_NS, end + 1, ["counters"])]
+    return Info(
+        path=path,
+        node=folder.node,
+        about=folder.about,
+        start_real=folder.real_ns(start),
+        end_real=folder.real_ns(end),
+        lasts_ns=end - start,
+        open=any(not segment.sealed for segment in folder.segments),
+        samples=samples,
+        idle_ratio=_idle(folder, summary, idle, busy),
+        lost=_last(ends, "samples_lost"),
+        cores=tuple(sorted(set(summary.core.tolist()))),
+        tables={name: rows for name in TABLES if (rows := folder.count(name))},
+        size_bytes=size_on_disk(path),
+        segments=len(folder.segments),
+        pinned=tuple((folder.real_ns(one.start), folder.real_ns(one.end), one.pinned) for one in folder.segments if one.pinned),
+        boots=tuple(folder.boots),
+        sources=tuple((row["name"], row["state"], row["reason"]) for row in folder.load(tables=["sources"]).sources().values()),
+        own_cpu_ratio=_own_cpu(ends),
+        own_rss_bytes=_last(ends, "own_rss_bytes"),
+        notes=(*folder.notes, *_missing(missing), *_rows_lost(ends[-1])),
+    )
+
+
+def _missing(samples: int) -> list[str]:
+    return [f"{samples:,} samples that the summary counts cannot be read"] if samples > 0 else []
+
+
+def _rows_lost(end: "Recording") -> list[str]:
+    """What the recorder could not write, by why (recorder/flight.py)."""
+    lost = {dict(at).get("reason", "not known"): series.last for at, series in end.counters("rows_lost").items()}
+    return [f"{rows:,} rows could not be written: {reason}" for reason, rows in lost.items() if rows]
+
+
+def _last(ends: "list[Recording]", name: str) -> int | None:
+    """The last value of a counter, the sum over its labels."""
+    for end in reversed(ends):
+        if series := end.counters(name):
+            return sum(one.last for one in series.values())
+    return None
+
+
+def _own_cpu(ends: "list[Recording]") -> float | None:
+    """CPU time between the first and the last reading, by the time between them."""
+    found = [series for end in ends if (series := end.counter("own_cpu_ns")) is not None]
+    if not found:
+        return None
+    spent = int(found[-1].values[-1] - found[0].values[0])
+    passed = int(found[-1].times[-1] - found[0].times[0])
+    return spent / passed if passed > 0 and spent >= 0 else None
+
+
+def size_on_disk(path: str) -> int:
+    """Bytes of all files below. What goes away meanwhile (a segment that is sealed or let go) counts nothing."""
+    found = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            try:
+                found += os.lstat(os.path.join(directory, name)).st_size
+            except OSError:
+                continue
+    return found
+
+
+def render(info: Info, style: "Style", columns: int) -> str:
+    """One screen: a label, and what there is to say."""
+    from exhume.cli.terminal import wrap
+
+    lines = [style(_safe(info.path), "bold") + style("  being written, or cut off" if info.open else "", "dim"), ""]
+    for label, text in _told(info):
+        head, *tail = wrap(_safe(text), "", "", columns - _LEFT - 2)
+        lines.append("  " + style(f"{label:<{_LEFT}}", "bold") + head)
+        lines += [" " * (_LEFT + 2) + line for line in tail]
+    return "\n".join(lines) + "\n"
+
+
+def _told(info: Info) -> "list[tuple[str, str]]":
+    from exhume.cli.zombies_text import size
+
+    node = info.node
+    told = [("Node", f"{node.hostname}, Linux {node.kernel}, {node.cpus} CPUs, cgroups {node.cgroups}")]
+    same_day = moments.wall(info.start_real, "%F") == moments.wall(info.end_real, "%F")
+    until = moments.wall(info.end_real, "%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
+    told.append(("Time", f"{moments.wall(info.start_real, '%Y-%m-%d %H:%M:%S')} to {until}, {moments.lasting(info.lasts_ns)}"))
+    if len(info.boots) > 1:
+        told.append(("Boots", f"{len(info.boots)}: what is told here is the last one, {info.boots[-1]}"))
+    told.append(("Samples", _samples(info)))
+    if info.cores:
+        told.append(("Cores", f"{len(info.cores)} seen: {ranges(info.cores)}"))
+    per_sample = f", {info.bytes_per_sample:.1f} bytes a sample, everything included" if info.bytes_per_sample else ""
+    segments = f"{info.segments} segment{'' if info.segments == 1 else 's'}"
+    told.append(("Disk", f"{size(info.size_bytes)} in {segments}{per_sample}"))
+    told.append(("Tables", ", ".join(f"{name} {rows:,}" for name, rows in info.tables.items()) or "no rows"))
+    if own := _own(info):
+        told.append(("Own cost", own))
+    told += _sources(info)
+    for i, (begin, end, why) in enumerate(info.pinned):
+        span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}"
+        told.append(("" if i else "Pinned", f"{span}  {why}"))
+    told += [("" if i else "Damage", note) for i, note in enumerate(info.notes)]
+    return told
+
+
+def _samples(info: Info) -> str:
+    if not info.samples:
+        return "none"
+    parts = [f"{info.samples:,}, {info.samples_per_second:,.0f} a second"]
+    if info.idle_ratio is not None:
+        parts.append(f"{info.idle_ratio:.0%} idle")
+    if info.lost is not None:
+        parts.append(f"{info.lost:,} lost")
+    event, hz = info.about.get("event"), info.about.get("hz")
+    if event and hz:
+        parts.append(f"by {event} at {hz} Hz")
+    if info.about.get("kernel_only"):
+        parts.append("kernel frames only")
+    return ", ".join(parts)
+
+
+def _own(info: Info) -> str:
+    from exhume.cli.zombies_text import size
+
+    parts = [] if info.own_cpu_ratio is None else [f"{info.own_cpu_ratio:.2%} of one core"]
+    return ", ".join([*parts, *([] if info.own_rss_bytes is None else [f"{size(info.own_rss_bytes)} of memory"])])
+
+
+def _sources(info: Info) -> "list[tuple[str, str]]":
+    if not info.sources:
+        return []
+    on = [name for name, state, _ in info.sources if state == "on"]
+    told = [("Sources", f"{len(on)} of {len(info.sources)} on: {', '.join(on)}" if on else "none on")]
+    return told + [
+        ("", f"off: {name}, {reason or 'it did not say why'}") for name, state, reason in info.sources if state != "on"
+    ]
+
+
+def ranges(cores: "tuple[int, ...]") -> str:
+    """(0, 1, 2, 8) as 0-2,8."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and runs[-1][1] == core - 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _safe(text: str) -> str:
+    from exhume.text import printable
+
+    return printable(text, 600)
+
+
+def as_json(info: Info) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "path": info.path,
+        "node": {
+            "hostname": info.node.hostname,
+            "boot_id": info.node.boot_id,
+            "kernel": info.node.kernel,
+            "cgroups": info.node.cgroups,
+            "cpus": info.node.cpus,
+        },
+        "about": info.about,
+        "window": {"start": moments.rfc3339(info.start_real), "end": moments.rfc3339(info.end_real)},
+        "lasts_s": round(info.lasts_ns / SECOND, 3),
+        "open": info.open,
+        "samples": {
+            "count": info.samples,
+            "per_second": round(info.samples_per_second, 1),
+            "idle_ratio": None if info.idle_ratio is None else round(info.idle_ratio, 4),
+            "lost": info.lost,
+        },
+        "cores": list(info.cores),
+        "tables": info.tables,
+        "size_bytes": info.size_bytes,
+        "bytes_per_sample": None if info.bytes_per_sample is None else round(info.bytes_per_sample, 2),
+        "segments": info.segments,
+        "pinned": [{"start": moments.rfc3339(a), "end": moments.rfc3339(b), "why": why} for a, b, why in info.pinned],
+        "boots": list(info.boots),
+        "sources": [{"name": name, "state": state, "reason": reason} for name, state, reason in info.sources],
+        "own": {
+            "cpu_ratio": None if info.own_cpu_ratio is None else round(info.own_cpu_ratio, 5),
+            "rss_bytes": info.own_rss_bytes,
+        },
+        "notes": list(info.notes),
+    }

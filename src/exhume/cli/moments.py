@@ -1,0 +1,216 @@
+"""Moments and windows of a recording as people type them: by the clock on the wall, from its ends, or as dmesg shows them."""
+
+import argparse
+import re
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Literal, NamedTuple, Protocol
+
+from exhume.cli.duration import duration_ns
+from exhume.errors import UsageError
+
+SECOND = 1_000_000_000
+_DAY = 86_400 * SECOND
+FORMS = "say 12:04:31.5, 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or 12345.678 (as dmesg shows it)"
+
+_CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?"
+_OF_DAY = re.compile(_CLOCK, re.ASCII)
+_DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})[Tt ]" + _CLOCK + r"([Zz]|[+-]\d{2}:?\d{2})?", re.ASCII)
+_UPTIME = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
+# What argparse takes for a value although it begins with a dash: `--from -30s`.
+_FROM_END = re.compile(r"-\d")
+
+Form = Literal["begin", "end", "uptime", "real", "day"]
+
+
+class Moment(NamedTuple):
+    """A moment as it was typed: from the begin, from the end, on the recording's clock, by wall clock with or without a day."""
+
+    form: Form
+    ns: int
+    text: str
+
+
+class Window(NamedTuple):
+    """Part of a recording, on its clock; the end is outside. `whole` if nobody asked for less."""
+
+    start: int
+    end: int
+    whole: bool
+
+
+class Clocks(Protocol):
+    """What a folder knows about time."""
+
+    @property
+    def window(self) -> tuple[int, int]: ...
+    def real_ns(self, time: int) -> int: ...
+    def time_at(self, real_ns: int) -> int: ...
+
+
+def arguments(parser: argparse.ArgumentParser, at: bool = True) -> None:
+    """The options of a window: --from, --to, --for, and --at."""
+    parser._negative_number_matcher = _FROM_END
+    window = parser.add_argument_group("window (all of it if not said)")
+    window.add_argument("--from", dest="start", type=moment, metavar="T", help=f"its begin: {FORMS[4:]}")
+    window.add_argument("--to", dest="end", type=moment, metavar="T", help="its end")
+    if at:
+        window.add_argument(
+            "--at", type=moment, metavar="T", help="the same as --from, for a second if --for says nothing else"
+        )
+    window.add_argument("--for", dest="span_ns", type=duration_ns, metavar="TIME", help="how long: 300ms, 3s, 10m")
+
+
+def moment(text: str) -> Moment:
+    """Understands the form; which day is meant only the recording knows."""
+    stripped = text.strip()
+    if stripped[:1] in ("+", "-"):
+        try:
+            return Moment("begin" if stripped[0] == "+" else "end", duration_ns(stripped[1:]), stripped)
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a moment; {FORMS}") from None
+    if match := _UPTIME.fullmatch(stripped):
+        return Moment("uptime", int(match[1]) * SECOND + _fraction(match[2]), stripped)
+    if match := _OF_DAY.fullmatch(stripped):
+        if (of_day := _of_day(match.groups())) is not None:
+            return Moment("day", of_day, stripped)
+    elif (match := _DATED.fullmatch(stripped)) and (real := _dated(match)) is not None:
+        return Moment("real", real, stripped)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a moment; {FORMS}")
+
+
+def _fraction(digits: str | None) -> int:
+    return int((digits or "").ljust(9, "0"))
+
+
+def _of_day(groups: tuple[str | None, ...]) -> int | None:
+    hours, minutes, seconds = (int(group or 0) for group in groups[:3])
+    if hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    return (hours * 3600 + minutes * 60 + seconds) * SECOND + _fraction(groups[3])
+
+
+def _dated(match: re.Match[str]) -> int | None:
+    """Without a zone it is the local one."""
+    of_day = _of_day(match.groups()[3:7])
+    try:
+        day = datetime(int(match[1]), int(match[2]), int(match[3]))
+    except ValueError:
+        return None
+    if of_day is None:
+        return None
+    if not match[8]:
+        return _local(day, of_day)[-1]
+    zone = match[8].replace(":", "")
+    shift = timedelta() if zone in "Zz" else timedelta(hours=int(zone[:3]), minutes=int(zone[0] + zone[3:]))
+    if abs(shift) >= timedelta(days=1):
+        return None
+    return int(day.replace(tzinfo=timezone(shift)).timestamp()) * SECOND + of_day
+
+
+def _local(day: datetime, of_day: int) -> list[int]:
+    """A local time of a day as wall-clock nanoseconds: two where the clocks are put back."""
+    whole, rest = divmod(of_day, SECOND)
+    naive = day + timedelta(seconds=whole)
+    try:
+        return sorted({int(naive.replace(fold=fold).timestamp()) * SECOND + rest for fold in (0, 1)})
+    except (OverflowError, ValueError, OSError):  # years that the C library has no local time for
+        return [int(naive.replace(tzinfo=UTC).timestamp()) * SECOND + rest]
+
+
+def resolve(moment: Moment, clocks: Clocks) -> int:
+    """The moment on the recording's clock. Says so on stderr when a time of day was meant on one of several days."""
+    begin, end = clocks.window
+    if moment.form == "begin":
+        return begin + moment.ns
+    if moment.form == "end":
+        return end - moment.ns
+    if moment.form == "uptime":
+        return moment.ns
+    if moment.form == "real":
+        return clocks.time_at(moment.ns)
+    candidates = _candidates(moment.ns, clocks.real_ns(begin), clocks.real_ns(end))
+    if len(candidates) > 1:
+        told = wall(candidates[-1], "%Y-%m-%d %H:%M:%S")
+        sys.stderr.write(f"exhume: the recording has {moment.text} {len(candidates)} times; the last one is taken, {told}\n")
+    return clocks.time_at(candidates[-1])
+
+
+def _candidates(of_day: int, begin: int, end: int) -> list[int]:
+    """When it was that time inside of a span of wall-clock time; if never, the one time that is nearest to it."""
+    first = datetime.fromtimestamp(begin // SECOND).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = range(-1, (end - begin) // _DAY + 3)
+    found = sorted({real for day in days for real in _local(first + timedelta(days=day), of_day)})
+    inside = [real for real in found if begin <= real <= end]
+    return inside or [min(found, key=lambda real: max(begin - real, real - end))]
+
+
+def window(args: argparse.Namespace, clocks: Clocks) -> Window:
+    """The window that was asked for, cut to what the recording has."""
+    at = getattr(args, "at", None)
+    if at is not None and (args.start is not None or args.end is not None):
+        raise UsageError("--at is a window of its own: give --at with --for, or --from with --to")
+    if args.start is not None and args.end is not None and args.span_ns is not None:
+        raise UsageError("--from, --to and --for together say one thing too much: leave one of them out")
+    if args.span_ns == 0:
+        raise UsageError("--for 0 is no window: say how long")
+    first, last = clocks.window
+    start, end = _ends(args, at, clocks)
+    whole = start is None and end is None
+    start = first if start is None else start
+    end = last + 1 if end is None else end
+    if end <= first or start > last:
+        beyond = f"from {_told(clocks, start)} on" if start > last else f"up to {_told(clocks, end)}"
+        raise UsageError(f"{beyond} is not in the recording, which covers {_told(clocks, first)} to {_told(clocks, last)}")
+    if start >= end:
+        raise UsageError(f"the window ends before it begins: {_told(clocks, start)} to {_told(clocks, end)}")
+    return Window(max(start, first), min(end, last + 1), whole)
+
+
+def _ends(args: argparse.Namespace, at: Moment | None, clocks: Clocks) -> tuple[int | None, int | None]:
+    begin = at if at is not None else args.start
+    start = None if begin is None else resolve(begin, clocks)
+    end = None if args.end is None else resolve(args.end, clocks)
+    if args.span_ns is None:
+        return (start, start + SECOND) if at is not None and start is not None else (start, end)
+    if start is not None:
+        return start, start + args.span_ns
+    if end is not None:
+        return end - args.span_ns, end
+    return clocks.window[1] + 1 - args.span_ns, None
+
+
+def _told(clocks: Clocks, time: int) -> str:
+    return clock(clocks.real_ns(time), dated=True)
+
+
+def wall(real_ns: int, form: str) -> str:
+    """Local time; a moment outside of what calendars know is told in seconds."""
+    try:
+        return datetime.fromtimestamp(real_ns // SECOND).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return f"{real_ns // SECOND} s"
+
+
+def clock(real_ns: int, dated: bool = False) -> str:
+    """`12:04:31.500` in local time, with the day if asked."""
+    form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
+    return f"{wall(real_ns, form)}.{real_ns % SECOND // 1_000_000:03}"
+
+
+def rfc3339(real_ns: int) -> str:
+    """In UTC, to the millisecond, as all our JSON has it."""
+    moment = datetime.fromtimestamp(real_ns // SECOND, UTC).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='seconds')}.{real_ns % SECOND // 1_000_000:03}Z"
+
+
+def lasting(ns: int) -> str:
+    """How long, as people say it: `300 ms`, `12.5 s`, `10 min`, `2 h 5 min`."""
+    if ns < SECOND:
+        return f"{ns / 1e6:.0f} ms"
+    if ns < 60 * SECOND:
+        return f"{ns / SECOND:.1f} s"
+    minutes, seconds = divmod(round(ns / SECOND), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (0 if hours else seconds, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)

@@ -1,0 +1,260 @@
+"""exhume record: the flight recorder."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.cli.duration import duration_ns
+from exhume.cli.size import human, size_bytes
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.recorder.flight import Status
+    from exhume.recorder.trigger import Incident, Trigger
+    from exhume.recording.recording import Node, Recording
+    from exhume.recording.writer import Writer
+
+DESCRIPTION = """\
+Records the node: stack samples of every core, its CPU time ten times a second, memory cgroups, pressure, reclaim, network,
+interrupts, kernel log, units and cgroups as they come and go, all on one clock, into a directory of one-minute segments.
+
+It is made to be left on: it costs about what `perf record` costs, keeps to its budget of disk, loses at most two seconds when
+it is killed, and can be read while it runs. Nothing on the node is changed. Command lines and environments are not recorded;
+the directory is readable by root alone."""
+EPILOG = """\
+examples:
+  sudo exhume record                                   to /var/lib/exhume/recording, until Ctrl-C
+  sudo exhume record /data/rec --for 12h --budget 8GiB
+  sudo exhume record --on core-saturated,nic-reset     keep 15 minutes, pin what surrounds an incident
+  sudo exhume record --detach                          as a transient systemd unit
+  exhume info /data/rec; exhume heat /data/rec; exhume flame /data/rec --at 12:04:31 --for 300ms
+
+exit code: 0 done, 2 failed or refused, 3 could not"""
+
+DEFAULT = "/var/lib/exhume/recording"
+SMALLEST_BUDGET = 16 << 20
+_TRIGGER_KEEP_NS = 15 * 60 * 10**9
+_UNIT = "exhume-record"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("dir", nargs="?", default=DEFAULT, metavar="DIR", help=f"where to ({DEFAULT}); an existing one goes on")
+    parser.add_argument("--for", dest="for_ns", type=duration_ns, default=0, metavar="TIME", help="how long (until stopped)")
+    parser.add_argument(
+        "--budget", type=size_bytes, default="4GiB", metavar="SIZE", help="disk it may use; the oldest minutes go first (4GiB)"
+    )
+    parser.add_argument(
+        "--keep", dest="keep_ns", type=duration_ns, default=None, metavar="TIME", help="age after which minutes go (no limit)"
+    )
+    parser.add_argument("--hz", type=int, default=97, metavar="N", help="stack samples a second of each core (97), 0 for none")
+    parser.add_argument("--kernel-only", action="store_true", help="leave the frames of user space out")
+    parser.add_argument(
+        "--on", metavar="KIND,...", help="keep a rolling window (15m) and pin the minutes around findings of these kinds"
+    )
+    parser.add_argument(
+        "--around", dest="around_ns", type=duration_ns, default="2m", metavar="TIME", help="what to pin around them (2m)"
+    )
+    parser.add_argument("--detach", action="store_true", help="run as a transient systemd unit, and return")
+    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    parser.add_argument("--host", default="/", metavar="DIR", help="record the node whose / is mounted at DIR")
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
+
+
+def run(args: argparse.Namespace) -> int:
+    kinds = _kinds(args.on)
+    if args.hz and not 1 <= args.hz <= 999:
+        raise UsageError("--hz must be between 1 and 999, or 0 for no samples; 49, 97, 99 and 999 are usual")
+    if args.budget < SMALLEST_BUDGET:
+        raise UsageError(f"--budget must be {human(SMALLEST_BUDGET)} or more")
+    if args.for_ns and args.for_ns < 10**9:
+        raise UsageError("--for must be 1s or more; `exhume check` is for shorter looks")
+    if args.detach:
+        return _detach(args)
+    return _record(args, kinds)
+
+
+def _kinds(text: str | None) -> tuple[str, ...]:
+    from exhume.verdict.kinds import CAUSES, SYMPTOMS, TENANTS
+
+    known = (*SYMPTOMS, *CAUSES, *TENANTS)
+    kinds = tuple(kind.strip() for kind in (text or "").split(",") if kind.strip())
+    if text is not None and not kinds:
+        raise UsageError(f"--on needs kinds of findings: {', '.join(known)}")
+    for kind in kinds:
+        if kind not in known:
+            raise UsageError(f"--on {kind!r} is not a kind of finding; there are {', '.join(known)}")
+    return kinds
+
+
+def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
+    import gc
+
+    from exhume.cli.stopping import Stopping
+    from exhume.node.root import Root
+    from exhume.recorder.flight import Flight, Options
+
+    try:
+        from exhume.recording.writer import Writer
+    except ImportError:
+        raise ExhumeError("recording needs pyarrow: pip install 'exhume[record]'") from None
+
+    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns))
+    try:
+        keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
+        _make(args.dir)
+        writer = Writer(
+            args.dir, flight.node, flight.about, budget_bytes=args.budget, keep_ns=keep_ns, segment_ns=_segment_ns()
+        )
+        watch = _Watch(args, writer, _trigger(args, flight.node, kinds))
+        gc.collect()
+        gc.freeze()
+        try:
+            with Stopping() as stopping:
+                watch.begin(flight.off)
+                flight.run(writer, stopping, watch)
+        finally:
+            writer.close()
+    finally:
+        flight.close()
+    watch.end()
+    return EXIT_HEALTHY if watch.samples or not args.hz or watch.seconds else EXIT_CANNOT_JUDGE
+
+
+def _segment_ns() -> int:
+    """A minute; tests and demonstrations take shorter ones."""
+    return max(1, int(os.environ.get("EXHUME_SEGMENT_S", "60"))) * 10**9
+
+
+def _make(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    except OSError as error:
+        raise ExhumeError(f"{path} cannot be made: {error.strerror}; name another directory") from None
+
+
+def _trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "Trigger | None":
+    if not kinds:
+        return None
+    from exhume.config import load, section
+    from exhume.findings.detectors import examine
+    from exhume.findings.thresholds import Thresholds
+    from exhume.recorder.trigger import Incident, Trigger
+
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+
+    def judge(recording: "Recording") -> "list[Incident]":
+        findings = [finding for examined in examine(recording, thresholds) for finding in examined.findings]
+        return [Incident(f.kind, f.subject, f.start, f.end, f.summary) for f in findings if f.kind in kinds]
+
+    return Trigger(node, judge)
+
+
+class _Watch:
+    """Hears of every second: the progress line, the trigger, and what is said at the end."""
+
+    def __init__(self, args: argparse.Namespace, writer: "Writer", trigger: "Trigger | None") -> None:
+        self.samples = self.seconds = 0
+        self._args = args
+        self._writer = writer
+        self._trigger = trigger
+        self._line = not args.quiet and sys.stderr.isatty()
+        self._told: set[str] = set()
+        self._first: Status | None = None
+        self._last: Status | None = None
+        self._incidents = 0
+
+    def begin(self, off: str) -> None:
+        if self._args.quiet:
+            return
+        _say(f"recording to {self._args.dir}; {'Ctrl-C' if self._line else 'SIGTERM'} ends it")
+        if off and self._args.hz:
+            _say(f"no stack samples: {off}")
+
+    def __call__(self, status: "Status") -> None:
+        from exhume.cli.record_text import progress
+
+        self.samples += status.samples
+        self.seconds += 1
+        if self.seconds % 60 == 0:
+            import gc
+
+            gc.collect()
+        for trouble in self._writer.troubles:
+            self._tell(trouble)
+        if self._trigger is not None:
+            self._judge(status)
+        if self._line:
+            sys.stderr.write("\r\x1b[K" + progress(status, self._last))
+            sys.stderr.flush()
+        self._first = self._first or status
+        self._last = status
+
+    def end(self) -> None:
+        self._clear()
+        for trouble in self._writer.troubles:
+            self._tell(trouble)
+        if self._args.quiet or self._first is None or self._last is None:
+            return
+        from exhume.cli.record_text import closing
+
+        last = self._last._replace(size_bytes=self._writer.size_bytes)
+        print(closing(self._args.dir, self._first, last, self.samples, self._incidents))
+
+    def _judge(self, status: "Status") -> None:
+        from exhume.text import printable
+
+        assert self._trigger is not None
+        new, found = self._trigger.add(status.rows)
+        for incident in found:
+            around = self._args.around_ns
+            self._writer.pin(incident.start - around, incident.end + around, f"{incident.kind}: {incident.summary}")
+        for incident in new:
+            self._incidents += 1
+            self._clear()
+            _say(f"pinned: {incident.kind}: {printable(incident.summary)}")
+
+    def _tell(self, trouble: str) -> None:
+        if trouble not in self._told and len(self._told) < 1000:
+            self._told.add(trouble)
+            self._clear()
+            _say(trouble)
+
+    def _clear(self) -> None:
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"exhume: {text}\n")
+    sys.stderr.flush()
+
+
+def _detach(args: argparse.Namespace) -> int:
+    """systemd runs it from now on: journal, resource accounting, `systemctl stop`."""
+    import shutil
+    import subprocess
+
+    if not os.path.isdir("/run/systemd/system") or shutil.which("systemd-run") is None:
+        raise ExhumeError("--detach needs systemd; without it: setsid exhume record --quiet DIR </dev/null >/dev/null 2>&1 &")
+    command = [sys.executable, "-m", "exhume", "record", os.path.abspath(args.dir), "--quiet", "--hz", str(args.hz)]
+    command += ["--budget", str(args.budget), "--around", f"{args.around_ns // 10**6}ms", "--host", args.host]
+    for option, value in (("--for", args.for_ns), ("--keep", args.keep_ns)):
+        if value:
+            command += [option, f"{value // 10**6}ms"]
+    if args.on:
+        command += ["--on", args.on]
+    if args.config:
+        command += ["--config", os.path.abspath(args.config)]
+    if args.kernel_only:
+        command.append("--kernel-only")
+    unit = ["systemd-run", f"--unit={_UNIT}", "--collect", "--quiet", "--description=exhume flight recorder"]
+    unit += ["--property=TimeoutStopSec=90", "--property=Restart=on-failure", "--property=RestartSec=5"]
+    if "PYTHONPATH" in os.environ:
+        unit.append(f"--setenv=PYTHONPATH={os.environ['PYTHONPATH']}")
+    done = subprocess.run([*unit, "--", *command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ExhumeError(f"systemd did not start it: {done.stderr.strip() or 'no reason given'}")
+    print(f"recording to {args.dir} as {_UNIT}.service; `systemctl stop {_UNIT}` ends it, `exhume info {args.dir}` looks in")
+    return EXIT_HEALTHY

@@ -1,0 +1,150 @@
+"""The numbers of a heat map: busy samples by second and part of a second, and by core and column of time.
+
+The subsecond-offset heat map is Brendan Gregg's: a column is a second, read upwards, and what happens at the same place in
+every second, or holds a core for half of one, shows as a pattern.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.recording.recording import Ints
+from exhume.recording.summary import OFFSETS, SECOND, Summary
+
+Shares = NDArray[np.float64]
+"""From 0 to 1; not a number where nothing was recorded."""
+SATURATED = 0.95
+# A second with fewer of its samples than this was not seen whole: nothing is said about all of it.
+_WHOLE = 0.8
+
+
+class OffsetMap(NamedTuple):
+    """Busy share by part of a second (row) and second (column)."""
+
+    start: int
+    shares: Shares
+
+
+class CoreMap(NamedTuple):
+    """Busy and kernel share by core (row) and column of several seconds; the oddest core first."""
+
+    start: int
+    seconds: int
+    cores: list[int]
+    busy: Shares
+    kernel: Shares
+
+
+class Saturated(NamedTuple):
+    """A second that a core spent in the kernel, at least 95 % of it in system calls, faults and softirqs."""
+
+    time: int
+    core: int
+    share: float
+
+
+def of_cores(summary: Summary, cores: "list[int] | tuple[int, ...]") -> Summary:
+    keep = np.zeros(len(summary.time), dtype=bool)
+    for core in cores:
+        keep |= summary.core == core
+    counts = (summary.idle, summary.user, summary.system, summary.softirq, summary.irq)
+    idle, user, system, softirq, irq = (column[keep] for column in counts)
+    return Summary(summary.time[keep], summary.core[keep], idle, user, system, softirq, irq, summary.offsets[keep])
+
+
+def total(summary: Summary) -> Ints:
+    return summary.idle + summary.user + summary.system + summary.softirq + summary.irq
+
+
+def offset_map(
+    summary: Summary, start: int, seconds: int, rows: int, hz: int = 0, seen: tuple[int, int] | None = None
+) -> OffsetMap:
+    """All cores of a summary together.
+
+    A core that is asleep may give no samples (cycles do not count then, and some virtual machines stop the timer of
+    cpu-clock): `hz` says how many there would be. `seen` is when the recording began and ended: of the second in which it
+    did only a part can have samples.
+    """
+    at, keep = _seconds(summary, start, seconds)
+    begins = start + np.arange(seconds * rows) * (SECOND // rows)
+    low, high = seen or (start, start + seconds * SECOND)
+    part = np.clip(np.minimum(begins + SECOND // rows, high) - np.maximum(begins, low), 0, None).reshape(seconds, rows)
+    present = np.maximum(part.sum(axis=1), 1)[at] / SECOND
+    whole = np.bincount(at, weights=np.maximum(total(summary)[keep] / present, hz), minlength=seconds)
+    cores = np.count_nonzero(np.bincount(summary.core)) if len(at) else 0
+    whole = np.where(np.bincount(at, minlength=seconds) > 0, np.maximum(whole, hz * cores), whole)
+    parts = offsets_together(summary, start, seconds).reshape(seconds, rows, OFFSETS // rows).sum(axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.minimum(1.0, parts * rows / whole[:, np.newaxis])
+    return OffsetMap(start, np.where((part > 0) | (parts > 0), shares, np.nan).T)
+
+
+def offsets_together(summary: Summary, start: int, seconds: int) -> Ints:
+    """Busy samples of all cores by second (row) and fiftieth of it."""
+    at, keep = _seconds(summary, start, seconds)
+    added = np.zeros((seconds, OFFSETS), dtype=np.int64)
+    if len(at):
+        order = np.argsort(at, kind="stable")
+        at, offsets = at[order], summary.offsets[keep][order]
+        first = np.append(0, np.flatnonzero(np.diff(at)) + 1)
+        added[at[first]] = np.add.reduceat(offsets, first, axis=0, dtype=np.int64)
+    return added
+
+
+def core_map(summary: Summary, start: int, seconds: int, columns: int, hz: int = 0) -> CoreMap:
+    """Every core of a summary, in at most so many columns."""
+    width = max(1, -(-seconds // columns))
+    number = -(-seconds // width)
+    at, keep = _seconds(summary, start, seconds)
+    cores = np.flatnonzero(np.bincount(summary.core[keep])) if keep.any() else np.empty(0, dtype=np.int64)
+    cell = np.searchsorted(cores, summary.core[keep]) * number + at // width
+    recorded = np.zeros(number * width, dtype=np.int64)  # seconds of which any core has something
+    recorded[at] = 1
+    expected = hz * recorded.reshape(number, width).sum(axis=1)
+    samples = np.maximum(_sum(cell, np.maximum(total(summary), hz)[keep], len(cores), number), expected)
+    kernel = _sum(cell, (summary.system + summary.softirq + summary.irq)[keep], len(cores), number)
+    user = _sum(cell, summary.user[keep], len(cores), number)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        busy_share, kernel_share = np.minimum(1.0, (user + kernel) / samples), np.minimum(1.0, kernel / samples)
+    order = np.argsort(-oddness(busy_share, kernel_share), kind="stable")
+    return CoreMap(start, width, cores[order].tolist(), busy_share[order], kernel_share[order])
+
+
+def oddness(busy: Shares, kernel: Shares) -> Shares:
+    """How far a core is from the middle one: in the kernel where it is farthest, and busy on average."""
+    if not busy.size:
+        return np.zeros(len(busy))
+    apart = [np.nan_to_num(np.abs(one - _middle(one))) for one in (kernel, busy)]
+    odd: Shares = apart[0].max(axis=1) + apart[1].mean(axis=1)
+    return odd
+
+
+def _middle(shares: Shares) -> Shares:
+    """The median of the cores in each column. np.nanmedian would load numpy.ma."""
+    ordered = np.sort(shares, axis=0)  # what is not a number comes last
+    known = np.count_nonzero(~np.isnan(shares), axis=0)
+    places = np.arange(shares.shape[1])
+    middle: Shares = (ordered[np.maximum(known - 1, 0) // 2, places] + ordered[known // 2 % len(shares), places]) / 2
+    return middle
+
+
+def saturated(summary: Summary, hz: int = 0) -> list[Saturated]:
+    """Every second of every core in which the kernel left it nothing else, by time and core."""
+    samples = total(summary)
+    kernel = summary.system + summary.softirq
+    enough = samples >= max(1, hz * _WHOLE)
+    rows = np.flatnonzero(enough & (kernel >= SATURATED * samples))
+    return [Saturated(int(summary.time[i]), int(summary.core[i]), float(kernel[i] / samples[i])) for i in rows.tolist()]
+
+
+def _seconds(summary: Summary, start: int, seconds: int) -> tuple[Ints, NDArray[np.bool_]]:
+    """For rows inside of the window their second, and which rows those are."""
+    at = (summary.time - start) // SECOND
+    keep = (at >= 0) & (at < seconds)
+    return at[keep], keep
+
+
+def _sum(cell: Ints, values: Ints, rows: int, columns: int) -> Shares:
+    sums: Shares = np.bincount(cell, weights=values, minlength=rows * columns).astype(np.float64)
+    return sums.reshape(rows, columns)

@@ -1,0 +1,271 @@
+"""ELF files as far as names of functions go. They are tenants' files: reading is bounded, and nothing in them is believed.
+
+Addresses come as file offsets, since that is what a mapping gives; symbols have virtual addresses; the PT_LOAD segments lead
+from one to the other. Numbers are those of include/uapi/linux/elf.h and the System V gABI.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Read = Callable[[int, int], bytes]
+"""Like os.pread of one file: so many bytes, from that offset; fewer at the end of the file."""
+
+MOST_SYMBOLS: Final = 4_000_000
+_LARGEST_TABLE: Final = 128 << 20
+_MOST_SECTIONS: Final = 1 << 18
+_MOST_SEGMENTS: Final = 1024
+_LARGEST_NOTES: Final = 1 << 16
+_LONGEST_NAME: Final = 4096
+_CHUNK: Final = 1 << 16
+_ALIASES: Final = 16
+_NESTED: Final = 1024
+"""How far back a function is looked for that began before others and goes on after them."""
+_TOP: Final = 1 << 63
+
+_SHT_SYMTAB, _SHT_NOBITS, _SHT_DYNSYM = 2, 8, 11
+_SHF_EXECINSTR = 4
+_PT_LOAD, _PT_NOTE, _PF_X = 1, 4, 1
+_STT_NOTYPE, _STT_FUNC, _STT_GNU_IFUNC = 0, 2, 10
+_STB_LOCAL, _STB_GLOBAL = 0, 1
+_NT_GNU_BUILD_ID = 3
+_EM_ARM = 40
+
+_HEADER = {2: struct.Struct("<16xHHIQQQIHHHHHH"), 1: struct.Struct("<16xHHIIIIIHHHHHH")}
+_SECTION = {
+    2: np.dtype([("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("address", "<u8"), ("offset", "<u8"), ("size", "<u8"),
+                 ("link", "<u4"), ("info", "<u4"), ("align", "<u8"), ("entry", "<u8")]),
+    1: np.dtype([("name", "<u4"), ("type", "<u4"), ("flags", "<u4"), ("address", "<u4"), ("offset", "<u4"), ("size", "<u4"),
+                 ("link", "<u4"), ("info", "<u4"), ("align", "<u4"), ("entry", "<u4")]),
+}  # fmt: skip
+_SEGMENT = {
+    2: np.dtype([("type", "<u4"), ("flags", "<u4"), ("offset", "<u8"), ("address", "<u8"), ("physical", "<u8"),
+                 ("size", "<u8"), ("memory", "<u8"), ("align", "<u8")]),
+    1: np.dtype([("type", "<u4"), ("offset", "<u4"), ("address", "<u4"), ("physical", "<u4"), ("size", "<u4"),
+                 ("memory", "<u4"), ("flags", "<u4"), ("align", "<u4")]),
+}  # fmt: skip
+_SYMBOL = {
+    2: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]),
+    1: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]),
+}
+
+
+class Malformed(Exception):
+    """Not an ELF file that names can be had from, and why."""
+
+
+class Segment(NamedTuple):
+    offset: int
+    size: int
+    address: int
+
+
+class Found(NamedTuple):
+    """A range of addresses; `which` is the function's in its table, -1 where there is none."""
+
+    start: int
+    end: int
+    which: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The functions of one symbol table by virtual address, aliases and all; names stay in the file until one is asked for."""
+
+    starts: NDArray[np.uint64]
+    ends: NDArray[np.uint64]
+    names: NDArray[np.uint32]
+    binding: NDArray[np.uint8]
+    strings: int
+    strings_size: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.starts.nbytes + self.ends.nbytes + self.names.nbytes + self.binding.nbytes
+
+    def find(self, address: int) -> Found:
+        """The function that begins last of those that hold the address, cut to the part no other one has."""
+        at = int(self.starts.searchsorted(np.uint64(address), "right"))
+        low = max(0, at - _NESTED)
+        ends = self.ends[low:at]
+        above = int(self.starts[at]) if at < len(self.starts) else _TOP
+        holding = np.flatnonzero(ends > np.uint64(address))
+        if not len(holding):
+            return Found(int(ends.max()) if len(ends) else 0, above, -1)
+        last = int(holding[-1])
+        inner = ends[last + 1 :]
+        start = max(int(self.starts[low + last]), int(inner.max()) if len(inner) else 0)
+        return Found(start, min(int(ends[last]), above), low + last)
+
+    def name(self, index: int, read: Read) -> bytes:
+        """Of the aliases that begin at the same address the plainest: real names before those with underscores."""
+        start = self.starts[index]
+        first, after = (int(self.starts.searchsorted(start, side)) for side in ("left", "right"))
+        best: tuple[int, int, int, bytes] | None = None
+        for alias in range(first, min(after, first + _ALIASES)):
+            name = self._string(int(self.names[alias]), read)
+            if name:
+                underscores = len(name) - len(name.lstrip(b"_")) if not name.startswith((b"_Z", b"_R")) else 0
+                rank = underscores, int(self.binding[alias] != _STB_GLOBAL), len(name), name
+                best = rank if best is None else min(best, rank)
+        return best[3] if best else b""
+
+    def _string(self, offset: int, read: Read) -> bytes:
+        most = min(_LONGEST_NAME, self.strings_size - offset)
+        for size in (min(128, most), most):
+            if size <= 0:
+                return b""
+            raw = read(size, self.strings + offset)
+            if (end := raw.find(b"\0")) >= 0:
+                return raw[:end]
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Elf:
+    segments: tuple[Segment, ...]
+    table: Table | None
+    whole: bool
+    """Whether the table is .symtab; .dynsym has only what other files may call."""
+    build_id: bytes
+
+    def segment(self, offset: int) -> Segment | None:
+        for segment in self.segments:
+            if segment.offset <= offset < segment.offset + segment.size:
+                return segment
+        return None
+
+
+def parse(read: Read) -> Elf:
+    """Raises Malformed; and OSError as `read` does."""
+    ident = read(64, 0)
+    if ident[:4] != b"\x7fELF" or len(ident) < 52:
+        raise Malformed("it is not an ELF file")
+    bits, order = ident[4], ident[5]
+    if order == 2:
+        raise Malformed("it is for a big-endian machine")
+    if bits not in _HEADER or order != 1 or len(ident) < _HEADER[bits].size:
+        raise Malformed("its ELF header is damaged")
+    _, machine, _, _, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER[
+        bits
+    ].unpack_from(ident)
+    loads, build_id = _segments(read, bits, segments_at, segment_size, segments)
+    table, whole = None, False
+    if sections_at and section_size == _SECTION[bits].itemsize:
+        rows = _sections(read, bits, sections_at, sections)
+        for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
+            for index in np.flatnonzero(rows["type"] == kind)[:4]:
+                if table is None:
+                    table = _table(read, bits, rows, int(index), machine == _EM_ARM)
+                    whole = table is not None and kind == _SHT_SYMTAB
+    return Elf(loads, table, whole, build_id)
+
+
+def _rows(read: Read, kind: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
+    if not 0 <= offset < _TOP:
+        return np.empty(0, kind)
+    raw = read(count * kind.itemsize, offset)
+    return np.frombuffer(raw, kind, len(raw) // kind.itemsize)
+
+
+def _segments(read: Read, bits: int, offset: int, size: int, count: int) -> tuple[tuple[Segment, ...], bytes]:
+    kind = _SEGMENT[bits]
+    if count > _MOST_SEGMENTS or (count and size != kind.itemsize):
+        raise Malformed("its program headers are damaged")
+    rows = _rows(read, kind, offset, count)
+    loads = rows[rows["type"] == _PT_LOAD]
+    code = loads[(loads["flags"] & _PF_X) != 0]
+    found = tuple(
+        Segment(start, size, address)
+        for start, size, address in zip(code["offset"].tolist(), code["size"].tolist(), code["address"].tolist(), strict=True)
+        if size and start + size < _TOP and address + size < _TOP
+    )
+    build_id = b""
+    for row in rows[rows["type"] == _PT_NOTE][:16]:
+        if not build_id and int(row["offset"]) < _TOP:
+            build_id = _build_id(read(min(int(row["size"]), _LARGEST_NOTES), int(row["offset"])))
+    return found, build_id
+
+
+def _build_id(notes: bytes) -> bytes:
+    at = 0
+    while at + 12 <= len(notes):
+        name, size, kind = struct.unpack_from("<III", notes, at)
+        body = at + 12 + (name + 3 & ~3)
+        if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 12 + name] == b"GNU\0" and 2 <= size <= 64:
+            found = notes[body : body + size]
+            return found if len(found) == size else b""
+        at = body + (size + 3 & ~3)
+    return b""
+
+
+def _sections(read: Read, bits: int, offset: int, count: int) -> NDArray[np.void]:
+    kind = _SECTION[bits]
+    if count == 0:  # more than 0xFF00: the first section's size is the number
+        first = _rows(read, kind, offset, 1)
+        count = int(first["size"][0]) if len(first) else 0
+    if count > _MOST_SECTIONS:
+        raise Malformed("it has too many sections")
+    return _rows(read, kind, offset, count)
+
+
+def _table(read: Read, bits: int, sections: NDArray[np.void], index: int, thumb: bool) -> Table | None:
+    kind, row = _SYMBOL[bits], sections[index]
+    offset, size, link = int(row["offset"]), int(row["size"]), int(row["link"])
+    count = min(size, _LARGEST_TABLE) // kind.itemsize
+    if int(row["entry"]) != kind.itemsize or not count or link >= len(sections) or int(sections[link]["type"]) == _SHT_NOBITS:
+        return None
+    if count > MOST_SYMBOLS or size > _LARGEST_TABLE:
+        raise Malformed(f"it has more than {MOST_SYMBOLS // 1_000_000} million symbols")
+    strings, strings_size = int(sections[link]["offset"]), int(sections[link]["size"])
+    if strings + strings_size >= _TOP or offset + size >= _TOP:
+        return None
+    executable = (sections["flags"] & _SHF_EXECINSTR) != 0
+    section_ends = sections["address"].astype(np.uint64) + np.minimum(sections["size"].astype(np.uint64), np.uint64(_TOP - 1))
+    parts = []
+    for first in range(0, count, _CHUNK):
+        symbols = _rows(read, kind, offset + first * kind.itemsize, min(_CHUNK, count - first))
+        if not len(symbols):
+            break
+        parts.append(_functions(symbols, executable, section_ends, strings_size))
+    if not parts:
+        return None
+    starts, sizes, limits = (np.concatenate([part[at] for part in parts]) for at in range(3))
+    names = np.concatenate([part[3] for part in parts])
+    binding = np.concatenate([part[4] for part in parts])
+    if not len(starts):
+        return None
+    if thumb:
+        starts &= ~np.uint64(1)
+    order = np.argsort(starts)
+    starts, sizes, limits = starts[order], sizes[order], limits[order]
+    # A symbol without a size goes on to the next one, or to the end of its section.
+    ends = starts + sizes
+    open_ended = np.flatnonzero(sizes == 0)
+    following = np.append(starts, np.uint64(_TOP - 1))[starts.searchsorted(starts[open_ended], "right")]
+    ends[open_ended] = np.maximum(np.minimum(following, limits[open_ended]), starts[open_ended] + np.uint64(1))
+    return Table(starts, ends, names[order], binding[order], strings, strings_size)
+
+
+def _functions(
+    symbols: NDArray[np.void], executable: NDArray[np.bool_], section_ends: NDArray[np.uint64], strings_size: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint8]]:
+    kind, binding = symbols["info"] & 15, symbols["info"] >> 4
+    section = symbols["section"].astype(np.int64)
+    known = (section > 0) & (section < len(executable))
+    section = np.where(known, section, 0)
+    # Functions of hand-written assembler often have no type. Local ones are left out: $x and $d of ARM mark kinds of bytes.
+    untyped = (kind == _STT_NOTYPE) & known & executable[section] & (binding != _STB_LOCAL)
+    wanted = ((kind == _STT_FUNC) | (kind == _STT_GNU_IFUNC)) & (symbols["section"] != 0) | untyped
+    wanted &= (symbols["name"] > 0) & (symbols["name"].astype(np.int64) < strings_size)
+    values = symbols["value"].astype(np.uint64)
+    wanted &= (values > 0) & (values < np.uint64(_TOP - 1))
+    rows = symbols[wanted]
+    limits = np.where(known, section_ends[section], np.uint64(_TOP - 1))[wanted]
+    starts = values[wanted]
+    sizes = np.minimum(rows["size"].astype(np.uint64), np.uint64(_TOP) - starts)
+    return starts, sizes, limits, rows["name"].astype(np.uint32), binding[wanted]

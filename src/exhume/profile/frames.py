@@ -1,0 +1,251 @@
+"""Addresses to frames: which function each is in, and a number for it, for many addresses at once."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.node.root import Root
+from exhume.profile import classes
+from exhume.profile.arrays import runs, unique, unique_inverse
+from exhume.profile.images import Images
+from exhume.profile.kernel_symbols import KernelSymbols
+from exhume.profile.records import CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER
+from exhume.profile.spaces import Space, find
+from exhume.profile.user_symbols import UserSymbols
+from exhume.recording.recording import Recording
+
+# How long a batch waits for names of functions that were not met before. They mostly come in time; those that come later
+# are told then, and their frames get another row.
+WAIT_S = 0.03
+# The kernel's symbols are read again at most so often, when addresses come up that none of them holds.
+AGAIN_S = 60.0
+# How long an image is left alone whose names could not be had.
+QUIET_S = 10.0
+# Frames without a name are kept apart by their offset; there may be many.
+MOST_NAMELESS = 1 << 16
+_SHIFT = 48  # bits of a user address; those above hold the image
+
+Ids = NDArray[np.int32]
+
+
+class Frames:
+    def __init__(self, root: Root, kernel: KernelSymbols, images: Images, symbols: UserSymbols | None) -> None:
+        """Without `symbols` frames of user space stay without names."""
+        self._root = root
+        self._kernel = kernel
+        self._images = images
+        self._symbols = symbols
+        self._rows: list[tuple[int, str, str, str, int]] = []
+        self._next = 1
+        self._kernel_ids = np.zeros(0, dtype=np.int32)
+        self._nameless: dict[tuple[int, int], int] = {}
+        self._pending: dict[int, dict[int, int]] = {}
+        """Of each image the offsets that were asked for, and the frame that stands for each until its name comes."""
+        self._quiet: dict[int, float] = {}
+        """Until when an image is not asked about again."""
+        self._marks: dict[int, int] = {}
+        self._refreshed = time.monotonic()
+        self._kernel_frames: set[int] = set()
+
+    def number_from(self, first: int) -> None:
+        self._next = first
+
+    def forget(self) -> None:
+        self._kernel_ids[:] = 0
+        self._nameless.clear()
+        self._marks.clear()
+        self._kernel_frames.clear()
+        self._pending.clear()
+        self._quiet.clear()
+        self._images.forget_frames()
+        if self._images.full:
+            self._images.renew()
+        self._rows = []
+
+    def close(self) -> None:
+        if self._symbols is not None:
+            self._symbols.close()
+
+    def write(self, into: Recording) -> None:
+        into["frames"].add_rows(self._rows)
+        self._rows = []
+
+    def marks(self, frames: list[int]) -> tuple[list[int], bool]:
+        """What the functions of a stack say about it (classes.mark), and whether any of them is of the kernel."""
+        if not frames or frames[-1] not in self._kernel_frames:
+            return [], False
+        return [self._marks[frame] for frame in frames if frame in self._marks], True
+
+    def resolve(self, stacks: Sequence[tuple[Space, bytes]]) -> tuple[Ids, NDArray[np.int64]]:
+        """The frames of raw stacks, outermost caller first, one after the other, and how many each has."""
+        chains = np.frombuffer(b"".join(chain for _, chain in stacks), dtype=np.uint64)
+        lengths = np.array([len(chain) // 8 for _, chain in stacks], dtype=np.int64)
+        owners = np.repeat(np.arange(len(stacks)), lengths)
+        if not len(chains):
+            return np.zeros(0, dtype=np.int32), lengths
+        mark = chains >= np.uint64(CONTEXT_MAX)
+        last_mark = np.maximum.accumulate(np.where(mark, np.arange(len(chains)), 0))
+        context = chains[last_mark]
+        # All but the innermost are return addresses: the call is before them, and may be the last thing a function does.
+        innermost = np.zeros(len(chains), dtype=bool)
+        begins = (np.cumsum(lengths) - lengths)[lengths > 1] + 1
+        innermost[begins] = True
+        addresses = np.where(innermost, chains, chains - np.uint64(1))
+        kernel = ~mark & (context == np.uint64(CONTEXT_KERNEL))
+        user = ~mark & (context == np.uint64(CONTEXT_USER))
+        frames = np.zeros(len(chains), dtype=np.int32)
+        frames[kernel] = self._of_kernel(addresses[kernel])
+        frames[user] = self._of_user([space for space, _ in stacks], owners[user], addresses[user])
+        kept = np.flatnonzero(kernel | user)
+        # Each chain has its innermost first, and the kernel's before those of user space: turn every stack around.
+        kept = kept[np.lexsort((-kept, owners[kept]))]
+        # Where code has no frame pointers the chain leads into data: such a stretch of nowhere says no more than one of it.
+        nowhere = frames[kept] == self._nameless.get((0, -1), -1)
+        again = np.zeros(len(kept), dtype=bool)
+        again[1:] = nowhere[1:] & nowhere[:-1] & (owners[kept[1:]] == owners[kept[:-1]])
+        kept = kept[~again]
+        return frames[kept], np.bincount(owners[kept], minlength=len(stacks))
+
+    def catch_up(self) -> None:
+        """Names that came later than they were waited for."""
+        self._take(0.0)
+
+    def _issue(self, name: str, module: str, space: str, offset: int) -> int:
+        number = self._next
+        self._next += 1
+        self._rows.append((number, name, module, space, offset))
+        return number
+
+    def _of_kernel(self, addresses: NDArray[np.uint64]) -> Ids:
+        found = self._kernel.find(addresses)
+        if (found < 0).any() and not self._kernel.reason and time.monotonic() - self._refreshed > AGAIN_S:
+            self._refreshed = time.monotonic()
+            self._kernel.refresh()  # a module or a BPF program was loaded meanwhile
+            found = self._kernel.find(addresses)
+        highest = int(found.max(initial=-1))
+        if highest >= len(self._kernel_ids):
+            self._kernel_ids = np.concatenate([self._kernel_ids, np.zeros(highest + 1 - len(self._kernel_ids), dtype=np.int32)])
+        known = found >= 0
+        for symbol in unique(found[known]).tolist():
+            if not self._kernel_ids[symbol]:
+                name = self._kernel.name(symbol)
+                number = self._kernel_ids[symbol] = self._issue(name, self._kernel.module(symbol), "kernel", -1)
+                self._kernel_frames.add(int(number))
+                if mark := classes.mark(name):
+                    self._marks[int(number)] = mark
+        ids = np.zeros(len(addresses), dtype=np.int32)
+        ids[known] = self._kernel_ids[found[known]]
+        if not known.all():
+            unknown, back = unique_inverse(addresses[~known].astype(np.int64))
+            each = [self._without_name(-1, address, "[kernel]", "kernel") for address in unknown.tolist()]
+            ids[~known] = np.array(each, dtype=np.int32)[back]
+        return ids
+
+    def _without_name(self, image: int, offset: int, module: str, space: str) -> int:
+        number = self._nameless.get((image, offset))
+        if number is None:
+            if len(self._nameless) >= MOST_NAMELESS:
+                offset = -1  # so many that they are told apart no longer
+            number = self._nameless.get((image, offset))
+            if number is None:
+                number = self._nameless[image, offset] = self._issue("", module, space, offset)
+                if space == "kernel":
+                    self._kernel_frames.add(number)
+        return number
+
+    def _of_user(self, spaces: list[Space], owners: NDArray[np.int64], addresses: NDArray[np.uint64]) -> Ids:
+        if not len(addresses):
+            return np.zeros(0, dtype=np.int32)
+        for space in spaces:
+            if space.unread:
+                space.read(self._root, self._images.locate)
+        different = {space.number: space for space in spaces}
+        places = {number: place for place, number in enumerate(different)}
+        which = np.array([places[space.number] for space in spaces], dtype=np.int64)[owners]
+        signed = addresses.astype(np.int64)
+        images, offsets = find(list(different.values()), which, signed)
+        order = np.argsort(images, kind="stable")
+        pids = {int(images[order[begin]]): spaces[owners[order[begin]]].pid for begin, _ in runs(images[order])}
+        for number in pids:
+            if self._images.absolute(number):
+                mine = images == number
+                offsets[mine] = signed[mine]
+        each, back = unique_inverse(images << _SHIFT | (offsets & ((1 << _SHIFT) - 1)))
+        return self._of_images(each >> _SHIFT, each & ((1 << _SHIFT) - 1), pids)[back]
+
+    def _of_images(self, images: NDArray[np.int64], offsets: NDArray[np.int64], pids: dict[int, int]) -> Ids:
+        """Sorted by image and offset, each pair once."""
+        ids = np.zeros(len(images), dtype=np.int32)
+        parts = {int(images[begin]): np.arange(begin, end) for begin, end in runs(images)}
+        asked = {number: offsets[part][self._fill(number, offsets[part], ids, part)] for number, part in parts.items()}
+        asked = {number: missing for number, missing in asked.items() if len(missing)}
+        if asked and self._symbols is not None:
+            for number, missing in asked.items():
+                new = [each for each in missing.tolist() if each not in self._pending.get(number, {})]
+                if new:
+                    self._symbols.ask(self._images.key(number), self._images.image(number), [pids[number]], new)
+            self._take(WAIT_S)
+        for number in asked:
+            part = parts[number]
+            left = part[self._fill(number, offsets[part], ids, part)]
+            if self._symbols is None:
+                ids[left] = [
+                    self._without_name(number, offset, self._images.module(number), "user") for offset in offsets[left].tolist()
+                ]
+                continue
+            waiting = self._pending.setdefault(number, {})
+            for at in left.tolist():
+                offset = int(offsets[at])
+                frame = waiting.get(offset)
+                if frame is None:
+                    frame = waiting[offset] = self._issue("", self._images.module(number), "user", offset)
+                ids[at] = frame
+        return ids
+
+    def _fill(self, number: int, offsets: NDArray[np.int64], ids: Ids, part: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Fills in the frames of functions that are known; True for what is to be asked."""
+        image = self._images.image(number)
+        if image.kind == "none":
+            ids[part] = self._without_name(number, -1, self._images.module(number), "user")
+            return np.zeros(len(part), dtype=bool)
+        functions = self._images.functions(number)
+        found = functions.find(offsets)
+        for at, which, offset in zip(part.tolist(), found.tolist(), offsets.tolist(), strict=True):
+            if which < 0:
+                continue
+            if not functions.names[which]:
+                ids[at] = self._without_name(number, offset, self._images.module(number), "user")
+                continue
+            if not functions.ids[which]:
+                functions.ids[which] = self._issue(functions.names[which], self._images.module(number), "user", -1)
+            ids[at] = functions.ids[which]
+        missing: NDArray[np.bool_] = found < 0
+        if missing.any() and self._quiet.get(number, 0.0) > time.monotonic():
+            # Addresses of a JIT that has no perf map mean nothing; of a file they will some day.
+            ids[part[missing]] = [
+                self._without_name(number, -1 if image.kind == "perf-map" else offset, self._images.module(number), "user")
+                for offset in offsets[missing].tolist()
+            ]
+            return np.zeros(len(part), dtype=bool)
+        return missing
+
+    def _take(self, wait_s: float) -> None:
+        if self._symbols is None:
+            return
+        for function in self._symbols.answers(wait_s):
+            number = self._images.number(function.key)
+            if not number:
+                continue
+            if not function.name and function.end == function.start + 1:
+                self._quiet[number] = time.monotonic() + QUIET_S  # nothing to be had now: no map yet, or the process is gone
+            else:
+                self._images.functions(number).add(function)
+            waiting = self._pending.get(number)
+            if not waiting:
+                continue
+            for offset in [offset for offset in waiting if function.start <= offset < function.end]:
+                frame = waiting.pop(offset)
+                if function.name:
+                    self._rows.append((frame, function.name, self._images.module(number), "user", -1))

@@ -1,0 +1,114 @@
+"""Address spaces: what of which file a process has mapped where, as far as it can be executed."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.errors import Unreadable
+from exhume.node.root import Root
+from exhume.profile.records import Mapped
+
+# Processes of machine learning have thousands of mappings; what is executable of them are hundreds.
+LARGEST_MAPS = 4 << 20
+MOST_MAPPINGS = 8192
+_BITS = 48  # of a user address: 47 on x86-64, 48 on arm64; more is only given to those who ask (Documentation/arch/*/mm)
+
+Ints = NDArray[np.int64]
+Locate = Callable[[Mapped], int]
+"""The number of the image that a mapping shows."""
+
+
+class Space:
+    """One address space. Those of processes that ran before we did are read from /proc when first needed."""
+
+    __slots__ = ("_maps", "_shared", "_table", "number", "pid", "unread")
+
+    def __init__(self, number: int, pid: int, unread: int = 0) -> None:
+        self.number = number
+        self.pid = pid
+        self.unread = unread
+        """The process whose /proc/PID/maps are still to be read; 0 if there is none."""
+        self._maps: list[tuple[int, int, int, int]] = []  # start, end, offset, image; sorted
+        self._shared = False
+        self._table: NDArray[np.int64] | None = None
+
+    def copy(self, number: int, pid: int) -> "Space":
+        """What a fork inherits."""
+        other = Space(number, pid, self.unread)
+        other._maps, other._table = self._maps, self._table
+        other._shared = self._shared = True
+        return other
+
+    def add(self, start: int, length: int, offset: int, image: int) -> bool:
+        """True if something else was there before."""
+        end = start + length
+        if start >= 1 << _BITS or end > 1 << _BITS or offset >= 1 << 63:
+            return False  # [vsyscall]; a device may be mapped at any offset (file_mmap_size_max in mm/mmap.c)
+        first, last = bisect_left(self._maps, (start,)), bisect_left(self._maps, (end,))
+        if first and self._maps[first - 1][1] > start:
+            first -= 1
+        replaced = last > first
+        if not replaced and len(self._maps) >= MOST_MAPPINGS:
+            return False
+        if self._shared:
+            self._maps, self._shared = self._maps.copy(), False
+        self._maps[first:last] = [(start, end, offset, image)]
+        self._table = None
+        return replaced
+
+    def read(self, root: Root, locate: Locate) -> None:
+        """Take over what /proc says of a process that was there before us; nothing if it is gone."""
+        pid, self.unread = self.unread, 0
+        try:
+            raw = root.read(f"proc/{pid}/maps", LARGEST_MAPS)
+        except Unreadable:
+            return
+        for mapped in parse_maps(raw, pid):
+            self.add(mapped.start, mapped.length, mapped.offset, locate(mapped))
+
+    def table(self) -> NDArray[np.int64]:
+        """Start, end, offset and image of each mapping, sorted."""
+        if self._table is None:
+            self._table = np.array(self._maps, dtype=np.int64).reshape(-1, 4)
+        return self._table
+
+
+def find(spaces: Sequence[Space], which: NDArray[np.int64], addresses: NDArray[np.int64]) -> tuple[Ints, Ints]:
+    """The image of each address in the space it is of (0 for none), and the offset in the image's file.
+
+    All spaces are looked through at once: each gets a range of its own, of as many addresses as a process has.
+    """
+    tables = [space.table() for space in spaces]
+    number = np.repeat(np.arange(len(spaces), dtype=np.int64), [len(table) for table in tables]) << _BITS
+    table = np.concatenate(tables)
+    nothing = np.zeros(len(addresses), dtype=np.int64)
+    if not len(table):
+        return nothing, nothing
+    starts, ends = number + table[:, 0], number + table[:, 1]
+    within = (addresses >= 0) & (addresses < 1 << _BITS)
+    wanted = (which << _BITS) + np.where(within, addresses, 0)
+    at = np.searchsorted(starts, wanted, side="right") - 1
+    inside = within & (at >= 0) & (wanted < ends[at])
+    return np.where(inside, table[at, 3], 0), np.where(inside, wanted - starts[at] + table[at, 2], 0)
+
+
+def parse_maps(raw: bytes, pid: int) -> Iterator[Mapped]:
+    """The executable mappings of /proc/PID/maps, as the kernel tells of new ones. A line that was cut ends it."""
+    for line in raw.split(b"\n")[:-1]:
+        words = line.split(None, 5)
+        if len(words) < 5 or words[1][2:3] != b"x":
+            continue
+        try:
+            start, end = (int(word, 16) for word in words[0].split(b"-"))
+            offset = int(words[2], 16)
+            major, minor = (int(word, 16) for word in words[3].split(b":"))
+            inode = int(words[4])
+        except ValueError:
+            continue
+        if not 0 <= start < end < 1 << 64 or not 0 <= offset < 1 << 63 or not 0 <= inode < 1 << 64:
+            continue
+        path = words[5] if len(words) > 5 else b"//anon"
+        # The kernel writes a newline in a path as \012 (mangle_path in fs/seq_file.c).
+        yield Mapped(0, pid, start, end - start, offset, (major, minor), inode, 0, path.replace(b"\\012", b"\n"))

@@ -1,0 +1,257 @@
+"""Processes and threads as the samples meet them: their names, address spaces and cgroups, at the time of each sample.
+
+What the kernel told of them while we ran is in the side-band, which is only looked into for processes that have samples; what
+was there before us is in /proc. A process that is gone, and of which neither tells, is a number without a name.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from exhume.errors import Unreadable
+from exhume.node.owners import Owner, owner
+from exhume.node.processes import parse_cgroup, parse_stat
+from exhume.node.root import Root
+from exhume.profile import records
+from exhume.profile.arrays import unique
+from exhume.profile.images import Images
+from exhume.profile.records import Exited, Forked, Ints, Mapped, Named
+from exhume.profile.spaces import Space
+from exhume.text import decode
+
+Told = Mapped | Named | Forked | Exited
+
+# The side-band of processes without samples is kept for so many batches (seconds), and no more than that.
+KEPT = 4
+LARGEST_KEPT = 8 << 20
+# Processes that are remembered; those that had no sample for longest go first.
+MOST_PROCESSES = 8192
+# Threads of one process that are remembered.
+MOST_NAMES = 4096
+_TICK_NS = 10_000_000  # USER_HZ is 100 on x86 and arm64 (include/asm-generic/param.h)
+NO_PID = 0xFFFFFFFF
+"""A task that is being taken apart has no number any more."""
+
+
+class Process:
+    __slots__ = ("cgroup", "cgroup_id", "cgroup_read", "keys", "names", "numbers", "owner", "pid", "space", "start")
+
+    def __init__(self, pid: int, space: Space) -> None:
+        self.pid = pid
+        self.space = space
+        self.start = 0
+        self.names: dict[int, str] = {}
+        self.cgroup = ""
+        self.cgroup_id = -1
+        self.cgroup_read = False
+        self.owner = Owner()
+        self.keys: list[tuple[int, int]] = []
+        """What whoever uses this has cached of it, to be dropped when it changes."""
+        self.numbers: dict[tuple[object, ...], int] = {}
+        """What it calls the process's threads."""
+
+
+class Tasks:
+    """Knows who a sample is of."""
+
+    def __init__(self, root: Root, images: Images, unified: bool, changed: Callable[[Process], None]) -> None:
+        """`unified`: the cgroup id of a sample is that of the one hierarchy. `changed` hears of processes whose names, cgroup
+        or address space are not what they were."""
+        self.lost = 0
+        """Records of the side-band that found no place."""
+        self.boot_offset_ns = 0
+        """CLOCK_BOOTTIME less the clock of the samples."""
+        self._root = root
+        self._images = images
+        self._unified = unified
+        self._changed = changed
+        self._processes: dict[int, Process] = {}
+        self._spaces = 0
+        self._kept: deque[records.Tasks] = deque(maxlen=KEPT)
+        self._cgroups: dict[int, str] = {}
+        self._gone: list[Process] = []
+        self._ending: set[int] = set()
+        """Who ended in this batch: there is nothing in /proc to look for."""
+
+    def hear(self, tasks: bytes, pids: Ints) -> list[Told]:
+        """The side-band of a batch, and what it tells about these processes, in order of time: to be `apply`ed between the
+        samples, each at its time. What was told earlier of those that nobody asked for so far is applied at once."""
+        self._bury()
+        chunk, groups = records.tasks(tasks)
+        self.lost += chunk.lost
+        for group in groups:
+            self._keep_cgroup(group.id, decode(group.path))
+        unmet = pids[[pid not in self._processes for pid in pids.tolist()]] if len(pids) else pids
+        if len(unmet):
+            for earlier in sorted(_about(_numbered(unmet), self._kept), key=_time):
+                self.apply(earlier)
+        # Also about those that were met before and have no sample now: they may have another name when they have one again.
+        met = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
+        told = sorted(_about(_numbered(unique(np.concatenate([pids, met]))), [chunk]), key=_time)
+        self._ending = {each.pid for each in told if isinstance(each, Exited) and each.tid == each.pid}
+        if len(tasks) * KEPT <= LARGEST_KEPT:
+            self._kept.append(chunk)
+        return told
+
+    def apply(self, told: Told) -> None:
+        """Something happened to a process that has samples."""
+        if isinstance(told, Forked):
+            if told.pid != told.parent:
+                self._fork(told)
+            elif (process := self._processes.get(told.pid)) is not None and process.names.pop(told.tid, None) is not None:
+                self._changed(process)  # a number that another thread had
+            return
+        process = self._processes.get(told.pid)
+        if process is None:
+            if isinstance(told, Exited):
+                return
+            process = self._meet(told.pid)
+        if isinstance(told, Mapped):
+            if process.space.unread:
+                process.space.read(self._root, self._images.locate)
+            number = self._images.locate(told)
+            if process.space.add(told.start, told.length, told.offset, number):
+                process.space = process.space.copy(self._number(), process.pid)
+                self._changed(process)
+        elif isinstance(told, Named):
+            if told.exec:
+                process.space = Space(self._number(), told.pid)
+                process.names.clear()
+                process.cgroup_read = False
+            _call(process, told.tid, decode(told.name))
+            self._changed(process)
+        elif told.tid == told.pid:
+            self._gone.append(process)
+
+    def _bury(self) -> None:
+        """Those that ended a batch ago: a task is sampled for a while after its end was told, taking itself apart."""
+        gone, self._gone = self._gone, []
+        for process in gone:
+            if self._processes.get(process.pid) is process:
+                self._changed(process)
+                del self._processes[process.pid]
+
+    def forget(self, spaces: bool) -> None:
+        """What others have noted of processes is of no use any more; with `spaces`, nor is what they have mapped."""
+        if spaces:
+            self._processes.clear()
+        for process in self._processes.values():
+            process.keys.clear()
+            process.numbers.clear()
+
+    def process(self, pid: int) -> Process:
+        """Whoever has that number now. Moves it to the end of those to be forgotten."""
+        process = self._processes.pop(pid, None)
+        if process is None:
+            return self._meet(pid)
+        self._processes[pid] = process
+        return process
+
+    def name(self, process: Process, tid: int) -> str:
+        """A thread's name; a new one has its creator's until it gets another."""
+        name = process.names.get(tid)
+        if name is None:
+            name = self._comm(process.pid, tid) or process.names.get(process.pid, "")
+            _call(process, tid, name)
+        return name
+
+    def cgroup(self, process: Process, number: int) -> str:
+        """The cgroup of a process, whose samples carry that id."""
+        known = self._unified and number > 0
+        if known and number in self._cgroups:
+            path = self._cgroups[number]
+        elif process.cgroup_read and process.cgroup_id == number:
+            return process.cgroup
+        else:
+            path = (process.pid not in self._ending and self._read_cgroup(process.pid)) or process.cgroup
+            if known and path:
+                self._keep_cgroup(number, path)
+        process.cgroup_read, process.cgroup_id = True, number
+        if path != process.cgroup:
+            process.cgroup, process.owner = path, owner(path)
+        return path
+
+    def _number(self) -> int:
+        self._spaces += 1
+        return self._spaces
+
+    def _fork(self, told: Forked) -> None:
+        if not told.parent:  # in a container, of somebody outside
+            self._keep(Process(told.pid, Space(self._number(), told.pid))).start = told.time
+            return
+        parent = self._processes.get(told.parent) or self._meet(told.parent)
+        if not parent.cgroup_read:
+            self.cgroup(parent, parent.cgroup_id)
+        process = self._keep(Process(told.pid, parent.space.copy(self._number(), told.pid)))
+        process.start = told.time
+        process.names[told.pid] = parent.names.get(told.parent, "")
+        process.cgroup, process.owner = parent.cgroup, parent.owner
+
+    def _meet(self, pid: int) -> Process:
+        """One that was there before us, or that the side-band lost."""
+        process = self._keep(Process(pid, Space(self._number(), pid, unread=0 if pid in (0, NO_PID) else pid)))
+        if pid == 0:
+            process.names[0] = "swapper"
+        elif pid == NO_PID:
+            process.names[NO_PID] = "(exiting)"
+        else:
+            try:
+                stat = parse_stat(self._root.read(f"proc/{pid}/stat", 4096))
+            except Unreadable:
+                stat = None
+            if stat is not None:
+                process.names[pid] = stat.comm
+                process.start = max(0, stat.start * _TICK_NS - self.boot_offset_ns)
+        return process
+
+    def _keep(self, process: Process) -> Process:
+        old = self._processes.pop(process.pid, None)
+        if old is not None:
+            self._changed(old)
+        self._processes[process.pid] = process
+        if len(self._processes) > MOST_PROCESSES:
+            oldest = self._processes.pop(next(iter(self._processes)))
+            self._changed(oldest)
+        return process
+
+    def _comm(self, pid: int, tid: int) -> str:
+        if pid in (0, NO_PID) or not self._root.own:
+            return ""
+        try:
+            return decode(self._root.read(f"proc/{pid}/task/{tid}/comm", 64).removesuffix(b"\n"))
+        except Unreadable:
+            return ""
+
+    def _read_cgroup(self, pid: int) -> str:
+        if pid in (0, NO_PID):
+            return ""
+        try:
+            return parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+        except Unreadable:
+            return ""
+
+    def _keep_cgroup(self, number: int, path: str) -> None:
+        self._cgroups[number] = path
+        if len(self._cgroups) > MOST_PROCESSES:
+            del self._cgroups[next(iter(self._cgroups))]
+
+
+def _call(process: Process, tid: int, name: str) -> None:
+    if len(process.names) >= MOST_NAMES:  # mostly of threads that are gone
+        process.names = {process.pid: process.names.get(process.pid, "")}
+    process.names[tid] = name
+
+
+def _numbered(pids: Ints) -> Ints:
+    """Without the numbers that many share: in a container 0 is every process of others, whom the side-band tells of, too."""
+    numbered: Ints = pids[(pids != 0) & (pids != NO_PID)]
+    return numbered
+
+
+def _about(pids: Ints, chunks: Iterable[records.Tasks]) -> list[Told]:
+    return [told for chunk in chunks if len(chunk.at) for told in chunk.of(pids)]
+
+
+def _time(told: Told) -> int:
+    return told.time

@@ -1,0 +1,333 @@
+"""The flight recorder: the one loop, for hours. Every second what was seen goes to disk and is forgotten here.
+
+Ten times a second this thread reads the counters of the cores and nothing else; once a second it takes the stack samples out
+of the kernel's rings, collects what the other readers saw, and hands it all to the store. It wakes in between only when a
+ring is half full.
+"""
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from exhume.errors import Unreadable
+from exhume.kernel.clock import Anchor, Clock
+from exhume.node.cgroups import Tree
+from exhume.node.cpu import MEASURED, Cpu
+from exhume.node.facts import facts, online_cpus
+from exhume.node.root import Root
+from exhume.profile.profiler import Profiler
+from exhume.profile.sampler import Sampler, Taken
+from exhume.profile.user_symbols import UserSymbols
+from exhume.recorder import own, sources
+from exhume.recorder.loop import Crew, Source, clock_state, said
+from exhume.recording.recording import Node, Recording, labels
+
+TICK_NS = 100_000_000
+BATCH_NS = 1_000_000_000
+# What one source may take of a core; dearer ones are read less often.
+SHARE = 0.005
+# Sources tell of themselves when they change, and again after so long; our own cost is noted as often.
+TELL_NS = 10_000_000_000
+# How often CPUs are looked for that came or went.
+CPUS_NS = 2_000_000_000
+CHAPTER_NS = 3_600_000_000_000
+# Wall time that jumps by more than that against the kernel's clock was set by somebody.
+STEP_NS = 200_000_000
+# Bytes that are held back for the batch; more is worked on at once.
+LARGEST_HELD = 32 << 20
+
+
+class Store(Protocol):
+    """Where a recording goes: recording/writer.py."""
+
+    chapter: int
+    lost: dict[str, int]
+    next_ids: dict[str, int]
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def append(self, rows: Recording) -> None: ...
+    def turn(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    hz: int = 97
+    kernel_only: bool = False
+    for_ns: int = 0
+    """0: until stopped."""
+    strict: bool = False
+
+
+class Status(NamedTuple):
+    """How it goes, once a second."""
+
+    elapsed_ns: int
+    samples: int
+    lost: int
+    """Samples and rows that were lost, all told."""
+    rows: Recording
+    """What was seen in this second."""
+    own_cpu_ns: int
+    own_memory_bytes: int
+    size_bytes: int
+
+
+def node_of(root: Root) -> Node:
+    return facts(root, Tree(root).layout)
+
+
+class Flight:
+    """Set up once; `run` blocks until the time is over or `stop` says so. `about` is what the recording says of itself."""
+
+    def __init__(self, root: Root, options: Options) -> None:
+        self.about: dict[str, str | int | bool] = {"hz": 0, "event": "", "kernel_only": options.kernel_only}
+        self._root = root
+        self._options = options
+        self._tree = Tree(root, again_ns=10_000_000_000)
+        self.node = facts(root, self._tree.layout)
+        self._sampler: Sampler | None = None
+        self.off = ""
+        """Why there are no stack samples."""
+        try:
+            if not options.hz:
+                raise Unreadable("not asked for")
+            if not root.same_kernel():
+                raise Unreadable("stack samples are of the running kernel, and this root is not")
+            self._sampler = Sampler(online_cpus(Root()), options.hz, options.kernel_only)
+            self.about |= {"hz": options.hz, "event": self._sampler.event}
+        except Unreadable as error:
+            self.off = str(error)
+        self._symbols = None if options.kernel_only or self._sampler is None else UserSymbols(root)
+        unified = self._tree.layout.version == "v2"
+        self._profiler = Profiler(root, self._sampler.cgroups, unified, self._symbols) if self._sampler is not None else None
+        self._poll = select.poll()
+        self._held: list[Taken] = []
+        self._held_bytes = 0
+        self._register()
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
+        if self._profiler is not None:
+            self._profiler.close()
+
+    def run(self, store: Store, stop: Callable[[], bool], status: Callable[[Status], None] | None = None) -> None:
+        with Clock() as clock:
+            cpu = Source(Cpu(self._root), clock.now())
+            others = [Source(reader, clock.now()) for reader in sources.flight(self._root, self._tree)]
+            crew = Crew(others, self.node, clock.now, self._options.strict, SHARE)
+            self._loop(store, stop, status, clock, cpu, others, crew)
+
+    def _loop(
+        self,
+        store: Store,
+        stop: Callable[[], bool],
+        status: Callable[[Status], None] | None,
+        clock: Clock,
+        cpu: Source,
+        others: list[Source],
+        crew: Crew,
+    ) -> None:
+        if self._profiler is not None:
+            self._profiler.number_from(store.next_ids)
+        begin = time.monotonic_ns()
+        end = begin + self._options.for_ns if self._options.for_ns else 1 << 63
+        batch, tick, turned = begin + BATCH_NS, begin, begin
+        state = _Told()
+        chapter = store.chapter
+        rows = Recording(self.node)
+        self._anchor(rows, clock, state)
+        first = Recording(self.node)
+        # Once as a check does: whether it can be read, and which cores have no tick.
+        cpu.read(first, clock.now, self._options.strict)
+        rows.extend(first)
+        rhythm = self._rhythm(cpu, clock)
+        done = False
+        while not done:
+            now = time.monotonic_ns()
+            done = now >= end or stop()
+            if now >= tick:
+                if cpu.state == "on":
+                    self._take_cpu(cpu, clock)
+                tick = max(tick + rhythm, now)
+            crew.look_after()
+            if now >= batch or done:
+                batch = max(batch + BATCH_NS, now)
+                if done:
+                    crew.finish(rows)
+                self._batch(rows, clock, cpu, others, crew, state, store)
+                store.append(rows)
+                if now - turned > CHAPTER_NS or (self._profiler is not None and self._profiler.full):
+                    turned = now
+                    store.turn()
+                if store.chapter != chapter:
+                    chapter = store.chapter
+                    self._forget()
+                if status is not None:
+                    status(self._status(now - begin, rows, state, store))
+                rows = Recording(self.node)
+                self._anchor(rows, clock, state)
+            if not done:
+                self._wait(min(tick, batch, end))
+
+    def _batch(
+        self,
+        rows: Recording,
+        clock: Clock,
+        cpu: Source,
+        others: list[Source],
+        crew: Crew,
+        state: "_Told",
+        store: Store,
+    ) -> None:
+        now = clock.now()
+        assert isinstance(cpu.reader, Cpu)
+        start = time.thread_time_ns()
+        cpu.reader.give(rows)
+        cpu.cost += time.thread_time_ns() - start
+        crew.collect(rows)
+        start = time.thread_time_ns()
+        if self._profiler is not None and self._sampler is not None:
+            if now - state.cpus > CPUS_NS:
+                state.cpus = now
+                self._follow(rows, now)
+            self._take()
+            held, self._held, self._held_bytes = self._held, [], 0
+            self._profiler.tasks.boot_offset_ns = state.boot_offset_ns
+            self._profiler.add(held, rows)
+        state.sampling += time.thread_time_ns() - start
+        tell = now - state.told > TELL_NS
+        for row in self._sources(now, clock, cpu, others, crew, state):
+            if tell or state.said.get(row[1]) != row[2:4]:
+                state.said[row[1]] = row[2:4]
+                rows["sources"].add(*row)
+        if tell:
+            state.told = now
+            self._count_own(rows, now, state, store)
+
+    def _sources(
+        self, now: int, clock: Clock, cpu: Source, others: list[Source], crew: Crew, state: "_Told"
+    ) -> list[tuple[int, str, str, str, int]]:
+        told = [said(source, crew) for source in (cpu, *others) if source.state or source in crew.stuck]
+        told.append((now, "clock", *clock_state(clock), 0))
+        if self._profiler is None:
+            told.append((now, "samples", "off", self.off, 0))
+        else:
+            told.append((now, "samples", "on", self._profiler.kernel.reason, state.sampling))
+        return told
+
+    def _count_own(self, rows: Recording, now: int, state: "_Told", store: Store) -> None:
+        state.children_ns = self._symbols.cpu_ns() if self._symbols is not None else 0
+        state.own_memory = own.memory_bytes() + (self._symbols.memory_bytes() if self._symbols is not None else 0)
+        rows.count(now, "own_cpu_ns", own.cpu_ns() + state.children_ns)
+        rows.count(now, "own_rss_bytes", state.own_memory)
+        rows.count(now, "own_disk_bytes", store.size_bytes)
+        for reason, lost in store.lost.items():
+            rows.count(now, "rows_lost", lost, labels(reason=reason))
+        if self._profiler is not None:
+            rows.count(now, "samples_taken", self._profiler.taken)
+            rows.count(now, "samples_lost", self._profiler.lost)
+            rows.count(now, "samples_throttled", self._profiler.throttled)
+            rows.count(now, "side_band_lost", self._profiler.side_band_lost)
+
+    def _status(self, elapsed: int, rows: Recording, state: "_Told", store: Store) -> Status:
+        lost = sum(store.lost.values()) + (self._profiler.lost if self._profiler is not None else 0)
+        samples = len(rows["samples"])
+        return Status(elapsed, samples, lost, rows, own.cpu_ns() + state.children_ns, state.own_memory, store.size_bytes)
+
+    def _rhythm(self, cpu: Source, clock: Clock) -> int:
+        """Ten times a second, or as often as the reader finds itself cheap enough; its first readings find cold caches."""
+        for _ in range(MEASURED - 1):
+            if cpu.reader.every_ns > TICK_NS:
+                cpu.read(Recording(self.node), clock.now, self._options.strict)
+        return max(TICK_NS, cpu.reader.every_ns)
+
+    def _take_cpu(self, cpu: Source, clock: Clock) -> None:
+        assert isinstance(cpu.reader, Cpu)
+        start = time.thread_time_ns()
+        try:
+            cpu.reader.take(clock.now())
+        except Unreadable as error:
+            cpu.state, cpu.reason, cpu.since = "off", str(error), clock.now()
+        cpu.cost += time.thread_time_ns() - start
+
+    def _take(self) -> None:
+        assert self._sampler is not None
+        for taken in self._sampler.take():
+            self._held.append(taken)
+            self._held_bytes += len(taken.samples) + len(taken.tasks)
+
+    def _follow(self, rows: Recording, now: int) -> None:
+        assert self._sampler is not None
+        self._take()
+        changed = self._sampler.follow(online_cpus(Root()))
+        for what in changed:
+            rows["events"].add(now, "cpu-hotplug", "cpu", "info", what, ())
+        if changed:
+            self._register()
+
+    def _register(self) -> None:
+        self._poll = select.poll()
+        if self._sampler is not None:
+            for fd in self._sampler.descriptors():
+                self._poll.register(fd, select.POLLIN)
+
+    def _wait(self, until: int) -> None:
+        """Until then, or until rings are half full."""
+        left = until - time.monotonic_ns()
+        if left <= 0:
+            return
+        ready = self._poll.poll(-(-left // 1_000_000))
+        if any(event & select.POLLIN for _, event in ready):
+            self._take()
+            if self._held_bytes > LARGEST_HELD:
+                self._shed()
+        elif ready:  # a CPU that is going: its descriptors say so all the time until they are closed
+            time.sleep(max(0, until - time.monotonic_ns()) / 1e9)
+
+    def _shed(self) -> None:
+        """A storm of short processes: their side-band is let go, so that their samples and our memory are not."""
+        shed = sum(len(taken.tasks) for taken in self._held)
+        self._held = [Taken(taken.samples, b"") for taken in self._held]
+        self._held_bytes = sum(len(taken.samples) for taken in self._held)
+        if self._profiler is not None:
+            self._profiler.tasks.lost += shed // 128  # about so many records
+
+    def _forget(self) -> None:
+        if self._profiler is not None:
+            self._profiler.forget()
+
+    def _anchor(self, rows: Recording, clock: Clock, state: "_Told") -> None:
+        anchor = clock.anchor()
+        rows["anchors"].add(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
+        if (step := state.step(anchor)) is not None:
+            message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {abs(step) / 1e9:.3f} s"
+            rows["events"].add(anchor.perf_ns, "clock-step", "clock", "info", message, labels(step_ns=step))
+
+
+class _Told:
+    """What was told already, and when."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, tuple[str, str]] = {}
+        self.told = 0
+        self.cpus = 0
+        self.sampling = 0
+        self.children_ns = 0
+        self.own_memory = 0
+        self.boot_offset_ns = 0
+        self._real_offset: int | None = None
+
+    def step(self, anchor: Anchor) -> int | None:
+        """By how much the wall clock was set since the last anchor, if it was. Both clocks stand still in suspend or do not,
+        so time asleep shows in CLOCK_BOOTTIME, and is not a step."""
+        self.boot_offset_ns = anchor.boot_ns - anchor.perf_ns
+        offset = anchor.real_ns - anchor.boot_ns
+        before, self._real_offset = self._real_offset, offset
+        if before is None or abs(offset - before) < STEP_NS:
+            return None
+        return offset - before

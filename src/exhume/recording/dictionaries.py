@@ -1,0 +1,56 @@
+"""The dictionaries of a chapter (stacks, frames, threads): joined from what was written when, and looked up by id."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.recording.plain import Columns, concatenated, take
+from exhume.recording.recording import Ints
+from exhume.recording.summary import CLASSES
+
+UNKNOWN = CLASSES.index("user")
+"""What a sample counts as whose stack was lost."""
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Rows of all parts by id; of several with the same id the last one stays."""
+    whole = concatenated(parts)
+    return take(whole, lasts(whole["id"]))
+
+
+def lasts(ids: Ints) -> Ints:
+    """Where each id is for the last time, by id."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    return order[np.append(ordered[1:] != ordered[:-1], True)] if len(ids) else order
+
+
+def among(ids: Ints, wanted: Ints) -> NDArray[np.bool_]:
+    """Which ids are wanted; `wanted` is sorted."""
+    if not len(wanted):
+        return np.zeros(len(ids), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
+    return cast("NDArray[np.bool_]", wanted[place] == ids)
+
+
+def distinct(values: Ints) -> Ints:
+    """Sorted, each once. Many of few are counted, which is cheaper than sorting."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if high - low < 4 * len(values) + 1024:
+        return np.add(np.flatnonzero(np.bincount(values - low)), low, dtype=np.int64)
+    ordered = np.sort(values)
+    return cast(Ints, ordered[np.append(True, ordered[1:] != ordered[:-1])])
+
+
+def classes_of(stack: Ints, ids: Ints, class_names: NDArray[np.object_]) -> NDArray[np.int8]:
+    """The class of each sample, as an index into CLASSES, by the stacks' ids (sorted) and classes."""
+    codes = {name: code for code, name in enumerate(CLASSES)}
+    by_row = np.fromiter((codes.get(name, UNKNOWN) for name in class_names), np.int8, len(class_names))
+    if not len(ids):
+        return np.full(len(stack), UNKNOWN, dtype=np.int8)
+    place = np.minimum(np.searchsorted(ids, stack), len(ids) - 1)
+    return np.where(ids[place] == stack, by_row[place], np.int8(UNKNOWN))

@@ -1,0 +1,110 @@
+"""exhume heat on recordings that were really written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exhume.cli.main import COMMANDS, main
+from tests.pictures.made import write
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "heat", "a heat map")
+    monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("heat") / "recording")
+
+
+def test_the_map_of_all_cores(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heat", recording]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "node-7  2025-10-09 08:53:20 to 08:53:32 (12.0 s)"
+    assert "all cores" in lines
+    assert "  800 ms      +++" in lines
+    assert "    0 ms +++++@@@++++" in lines
+    assert "         08:53:20" in lines
+    assert "              ^^^" in lines
+    assert "  ^ core 3 in the kernel for 3 s from 08:53:25.250, at least 100% of each second" in lines
+    assert any(line.endswith("--at 08:53:25.250 --for 3s --cpu 3") for line in lines)
+
+
+def test_a_named_core_has_a_map_of_its_own_too(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--cpu", "0,3"])
+    lines = capsys.readouterr().out.splitlines()
+    maps = [lines.index(name) for name in ("all cores", "core 0", "core 3")]
+    assert maps == sorted(maps)
+    assert lines[maps[1] + 1 : maps[1] + 11].count("") == 5
+    assert lines[maps[2] + 10] == "    0 ms      @@@"
+
+
+def test_strips_by_core_the_oddest_first(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--by", "core"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "a column is a second, the oddest core first"
+    assert lines[3] == "  core 3 ▁▁▁▁▁███▁▁▁▁   25% busy  25% kernel"
+    assert lines[4].startswith("  core 1 ▃▃▃")
+
+
+def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--width", "20"])
+    text = capsys.readouterr().out
+    assert "The last 11 of 12 seconds. Before that: --to 08:53:21.250" in text
+    main(["heat", recording, "--width", "41", "--by", "core"])
+    assert "a column is 2 seconds" in capsys.readouterr().out
+
+
+def test_a_window_is_what_is_shown(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--from", "+4s", "--for", "3s"])
+    text = capsys.readouterr().out
+    assert "    0 ms +@@\n" in text
+    assert "for 2 s from 08:53:25.250" in text
+
+
+def test_the_numbers_as_json(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "exhume.heat/1"
+    assert (document["seconds"], document["hz"], document["event"]) == (12, 100, "cpu-clock")
+    assert document["start"] == "2025-10-09T08:53:20.250Z"
+    assert sum(map(sum, document["offsets"])) == 540
+    third = document["cores"][3]
+    assert (third["core"], third["system"]) == (3, [0, 0, 0, 0, 0, 100, 100, 100, 0, 0, 0, 0])
+    assert document["saturated"] == [{"second": second, "core": 3, "share": 1.0} for second in (5, 6, 7)]
+    main(["heat", recording, "--json", "--cpu", "3"])
+    only = json.loads(capsys.readouterr().out)
+    assert [core["core"] for core in only["cores"]] == [3]
+    assert only["cores"][0]["offsets"][5] == [2] * 50
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--cpu", "77"], 3, "no samples of core 77"),
+        (["--width", "3"], 64, "--width"),
+        (["--from", "+1h"], 64, "not in the recording"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(
+    options: list[str], code: int, says: str, recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["heat", recording, *options]) == code
+    assert says in capsys.readouterr().err
+
+
+def test_a_recording_without_samples_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from exhume.recording.recording import Recording
+    from exhume.recording.writer import Writer
+    from tests.pictures.made import BEGIN, NODE, REAL
+
+    writer = Writer(str(tmp_path / "recording"), NODE, {"hz": 97, "event": "cpu-clock"}, budget_bytes=1 << 30)
+    rows = Recording(NODE)
+    rows["anchors"].add(BEGIN, BEGIN, BEGIN, REAL, 1)
+    writer.append(rows)
+    writer.close()
+    assert main(["heat", str(tmp_path / "recording")]) == 3
+    assert "has no stack samples" in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""Moments and windows as people type them."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.cli import moments
+from exhume.cli.moments import SECOND, moment, resolve, rfc3339
+from exhume.errors import UsageError
+
+
+@dataclass
+class Clocks:
+    """Two clocks a fixed distance apart."""
+
+    window: tuple[int, int]
+    apart: int
+
+    def real_ns(self, time: int) -> int:
+        return time + self.apart
+
+    def time_at(self, real_ns: int) -> int:
+        return real_ns - self.apart
+
+
+# From 2026-03-10 12:00:00 UTC, ten minutes, 1,000 s after boot.
+NOON = 1_773_144_000 * SECOND
+BOOT = 1_000 * SECOND
+CLOCKS = Clocks((BOOT, BOOT + 600 * SECOND), NOON - BOOT)
+DAYS = Clocks((BOOT, BOOT + 3 * 86_400 * SECOND), NOON - BOOT)
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    zone(monkeypatch, "UTC")
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TZ", name)
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "after_begin"),
+    [
+        ("+90s", 90),
+        ("+0.5s", 0.5),
+        ("+2m", 120),
+        ("-30s", 570),
+        ("1060", 60),
+        ("1060.25", 60.25),
+        ("12:04:31.5", 271.5),
+        ("12:04:31", 271),
+        ("12:04", 240),
+        ("2026-03-10T12:01:00Z", 60),
+        ("2026-03-10t12:01:00.000000001z", 60 + 1e-9),
+        ("2026-03-10T13:01:00+01:00", 60),
+        ("2026-03-10T06:31:00-0530", 60),
+        ("2026-03-10 12:01:00", 60),
+        ("2026-03-10 12:01", 60),
+    ],
+)
+def test_every_form_leads_to_its_moment(text: str, after_begin: float) -> None:
+    assert resolve(moment(text), CLOCKS) == BOOT + round(after_begin * SECOND)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "noon", "25:00", "12:60", "12:00:61", "2026-02-30T12:00:00Z", "+", "-", "+-3s", "1e3", "12:00:00+99:99", "0x10", "٣"],
+)
+def test_what_is_no_moment_is_told_with_the_forms(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="12:04:31"):
+        moment(text)
+
+
+@given(st.text(max_size=30) | st.from_regex(r"[-+]?[0-9:.TZ +-]{1,30}", fullmatch=True))
+def test_any_text_is_a_moment_or_told(text: str) -> None:
+    try:
+        found = moment(text)
+    except argparse.ArgumentTypeError:
+        return
+    assert isinstance(resolve(found, CLOCKS), int)
+
+
+@given(st.integers(0, 4_000_000_000 * 1000 - 1))
+def test_what_we_print_can_be_typed_again(milliseconds: int) -> None:
+    real = milliseconds * 1_000_000
+    assert moment(rfc3339(real)).ns == real
+    assert moment(moments.clock(real, dated=True)).ns == real
+    assert moment(moments.clock(real)).ns == real % (86_400 * SECOND)
+
+
+def test_a_time_of_day_that_was_several_times_is_the_last_and_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolve(moment("13:00"), DAYS) == BOOT + (2 * 86_400 + 3_600) * SECOND
+    assert "has 13:00 3 times; the last one is taken, 2026-03-12 13:00:00" in capsys.readouterr().err
+    resolve(moment("12:04"), CLOCKS)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_time_of_day_outside_is_the_one_nearest_to_the_recording() -> None:
+    assert resolve(moment("11:59"), CLOCKS) == BOOT - 60 * SECOND
+    assert resolve(moment("12:11"), CLOCKS) == BOOT + 660 * SECOND
+
+
+def test_times_of_day_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    zone(monkeypatch, "Asia/Kolkata")
+    assert resolve(moment("17:34:31"), CLOCKS) == BOOT + 271 * SECOND
+    assert moments.clock(NOON) == "17:30:00.000"
+
+
+def test_an_hour_that_comes_twice_is_taken_the_second_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zone(monkeypatch, "Europe/Berlin")
+    midnight = 1_792_879_200 * SECOND  # 2026-10-25 00:00 in Berlin; at 3:00 the clocks go back to 2:00
+    night = Clocks((BOOT, BOOT + 6 * 3600 * SECOND), midnight - BOOT)
+    assert resolve(moment("02:30"), night) == BOOT + int(3.5 * 3600) * SECOND
+    assert "2 times" in capsys.readouterr().err
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    moments.arguments(parser)
+    return parser.parse_args(argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "begin", "end"),
+    [
+        ("", 0, 600),
+        ("--from -30s", 570, 600),
+        ("--from=-30s --to -10s", 570, 590),
+        ("--from +10s --for 5s", 10, 15),
+        ("--to +10s --for 5s", 5, 10),
+        ("--for 5s", 595, 600),
+        ("--at 12:05 --for 300ms", 300, 300.3),
+        ("--at 12:05", 300, 301),
+        ("--from 11:00 --to 12:01", 0, 60),
+        ("--from 12:09 --to 13:00", 540, 600),
+    ],
+)
+def test_windows(argv: str, begin: float, end: float) -> None:
+    found = moments.window(parsed(*argv.split()), CLOCKS)
+    assert found.start - BOOT == pytest.approx(begin * SECOND, abs=1)
+    assert found.end - BOOT == pytest.approx(end * SECOND, abs=1)
+    assert found.whole == (argv == "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("--at 12:05 --from 12:04", "--at is a window of its own"),
+        ("--from +1s --to +2s --for 1s", "one thing too much"),
+        ("--from +5s --to +4s", "ends before it begins"),
+        ("--at +1s --for 0s", "no window"),
+        ("--from 13:00 --to 13:05", "is not in the recording, which covers 2026-03-10 12:00:00.000 to 2026-03-10 12:10:00.000"),
+    ],
+)
+def test_windows_that_cannot_be_meant(argv: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        moments.window(parsed(*argv.split()), CLOCKS)
+
+
+def test_spans_as_people_say_them() -> None:
+    spans = (300_000_000, 12_500_000_000, 600 * SECOND, 7_500 * SECOND, 3_600 * SECOND, 61 * SECOND)
+    assert [moments.lasting(ns) for ns in spans] == ["300 ms", "12.5 s", "10 min", "2 h 5 min", "1 h", "1 min 1 s"]

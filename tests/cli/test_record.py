@@ -1,0 +1,275 @@
+"""exhume record as people run it: real processes, real signals, real systemd."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.cli.main import main
+from exhume.cli.size import human, size_bytes
+from exhume.cli.stopping import Stopping
+from exhume.recording.folder import Folder
+from tests import systemd
+from tests.recorders import exhume, recorder
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a recorder with everything on needs root")
+HOSTILE = b"\x1b[31mred\xff"
+SECRET = "Hunter2-" + "z" * 20
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[bytes]]:
+    """Two seconds, in which a process with a hostile name was busy."""
+    if os.geteuid() != 0:
+        pytest.skip("a recorder with everything on needs root")
+    path = tmp_path_factory.mktemp("record") / "deep" / "er" / "r"
+    script = f"import ctypes; ctypes.CDLL(None).prctl(15, {HOSTILE!r}, 0, 0, 0)\nwhile True: pass"
+    busy = subprocess.Popen([sys.executable, "-S", "-c", script, SECRET], env={**os.environ, "PASSWORD": SECRET})
+    try:
+        before = os.umask(0)
+        try:
+            done = exhume("record", path, "--for", "2s", "--quiet")
+        finally:
+            os.umask(before)
+    finally:
+        busy.kill()
+        busy.wait()
+    return path, done
+
+
+def test_it_ends_when_its_time_is_over_and_says_nothing_when_asked_to(
+    recorded: tuple[Path, subprocess.CompletedProcess[bytes]],
+) -> None:
+    _, done = recorded
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_what_it_wrote_is_sealed_and_holds_every_kind_of_row(recorded: tuple[Path, subprocess.CompletedProcess[bytes]]) -> None:
+    folder = Folder(str(recorded[0]))
+    assert folder.notes == []
+    assert [segment.sealed for segment in folder.segments] == [True]
+    assert folder.about["hz"] == 97
+    for table in ("samples", "cpu", "anchors", "memcg", "counters", "sources", "stacks", "frames", "threads"):
+        assert folder.count(table) > 0, table
+
+
+def test_the_directory_is_readable_by_its_owner_alone(recorded: tuple[Path, subprocess.CompletedProcess[bytes]]) -> None:
+    """Whatever the umask is."""
+    path = recorded[0]
+    for each in [path, *path.rglob("*")]:
+        assert stat.S_IMODE(each.lstat().st_mode) & 0o077 == 0, each
+
+
+def test_no_command_line_and_no_environment_is_in_it(recorded: tuple[Path, subprocess.CompletedProcess[bytes]]) -> None:
+    rows = Folder(str(recorded[0])).load()
+    assert len(rows["processes"])
+    for table in rows.tables.values():
+        for row in table.rows():
+            assert SECRET not in repr(row)
+
+
+@pytest.mark.parametrize(
+    "command", [["info"], ["flame"], ["flame", "--folded"], ["flame", "--by", "thread"], ["flame", "-o", "-"], ["heat"]]
+)
+def test_a_hostile_name_is_never_printed_as_it_is(
+    recorded: tuple[Path, subprocess.CompletedProcess[bytes]], command: list[str]
+) -> None:
+    path, _ = recorded
+    threads = Folder(str(path)).load(tables=("samples", "threads"))["threads"].texts("process")
+    assert "\x1b[31mred\\xff" in threads
+    done = exhume(command[0], path, *command[1:])
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert b"\xff" not in done.stdout + done.stderr
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    with recorder(tmp_path / "r", segment_s=60) as it:
+        it.begun()
+        time.sleep(0.3)
+        assert it.end(number) == 0, it.text
+        assert it.process.stdout is not None
+        closing = it.process.stdout.read().decode()
+    assert re.search(r"recorded 0:00:0\d to \S+: [\d,]+ samples", closing)
+    assert "exhume info" in closing
+    folder = Folder(str(tmp_path / "r"))
+    assert all(segment.sealed for segment in folder.segments)
+    assert folder.count("cpu") > 0
+
+
+@needs_root
+def test_a_second_recorder_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r", "--hz", "0") as it:
+        it.begun()
+        second = exhume("record", tmp_path / "r", "--for", "1s")
+        assert second.returncode in (2, 3)
+        assert second.stderr.decode().count("\n") == 1
+        assert b"another recorder writes into" in second.stderr
+        assert it.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--hz", "1000"], "--hz must be between 1 and 999"),
+        (["--hz", "-1"], "--hz must be between 1 and 999"),
+        (["--hz", "often"], "invalid int value"),
+        (["--budget", "1MiB"], "--budget must be 16.0 MiB or more"),
+        (["--budget", "much"], "is not a size"),
+        (["--on", "bad-luck"], "'bad-luck' is not a kind of finding"),
+        (["--on", ","], "--on needs kinds of findings"),
+        (["--for", "10ms"], "--for must be 1s or more"),
+        (["--for", "soon"], "is not a duration"),
+        (["--around", "soon"], "is not a duration"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_64(
+    tmp_path: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code: object
+    try:
+        code = main(["record", str(tmp_path / "r"), *options])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 64
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_directory_that_cannot_be_had_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").touch()
+    for path, says in (
+        (tmp_path / "file" / "below", "cannot be made"),
+        (tmp_path / "file", "cannot record into"),
+        (tmp_path / "other", "is not a recording"),
+        (Path("/proc/nowhere/r"), "cannot be made"),
+    ):
+        assert main(["record", str(path), "--for", "1s", "--hz", "0"]) in (2, 3)
+        said = capsys.readouterr().err
+        assert says in said
+        assert said.count("\n") == 1
+    assert os.listdir(tmp_path / "other") == ["precious"]
+
+
+NOBODY = """
+import sys
+sys.path[:] = sys.argv[3:]
+import os, re, encodings.idna, json, select, shutil, subprocess, numpy, pyarrow, pyarrow.parquet, pyarrow.ipc
+import exhume.cli.record, exhume.cli.record_text, exhume.recorder.flight, exhume.recording.writer, exhume.verdict.kinds
+from exhume.cli.main import main
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+sys.exit(main(["record", sys.argv[1], "--for", sys.argv[2]]))
+"""
+
+
+@needs_root
+def test_without_root_the_rest_is_recorded_and_it_is_said_that_samples_are_off(tmp_path: Path) -> None:
+    if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) < 1:
+        pytest.skip("kernel.perf_event_paranoid lets everybody")
+    place = Path(f"/tmp/exhume-test-nobody-{os.getpid()}")  # tmp_path is below a directory of root alone
+    place.mkdir()
+    try:
+        os.chown(place, 65534, 65534)
+        command = [sys.executable, "-c", NOBODY, str(place / "r"), "1s", *sys.path]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "no stack samples: stack samples cannot be read: it takes root or CAP_PERFMON" in done.stderr
+        folder = Folder(str(place / "r"))
+        rows = folder.load()
+        assert "it takes root" in rows.why_off("samples")
+        assert rows.on("cpu")
+        assert len(rows["cpu"])
+        assert len(rows["samples"]) == 0
+    finally:
+        subprocess.run(["rm", "-rf", "--one-file-system", place], check=True)
+
+
+def test_detach_without_systemd_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.path.isdir("/run/systemd/system"):
+        pytest.skip("systemd runs here")
+    assert main(["record", str(tmp_path / "r"), "--detach"]) in (2, 3)
+    said = capsys.readouterr().err
+    assert "--detach needs systemd; without it: setsid exhume record" in said
+
+
+@needs_root
+def test_detach_is_a_unit_that_runs_and_stops() -> None:
+    if why := systemd.unavailable():
+        pytest.skip(why)
+    with systemd.boot() as machine:
+        inside = os.path.join(machine.root, sys.executable.lstrip("/"))
+        if not os.path.exists(inside):
+            pytest.skip("this Python is not to be seen inside")
+        command = ["env", f"PYTHONPATH={os.pathsep.join(filter(None, sys.path))}", sys.executable, "-m", "exhume"]
+        done = machine.run([*command, "record", "/var/tmp/r", "--detach", "--hz", "49", "--for", "1h"], timeout=60)
+        assert "exhume-record.service" in done.stdout
+        again = machine.run([*command, "record", "/var/tmp/r", "--detach"], check=False, timeout=60)
+        assert again.returncode in (2, 3)
+        assert "systemd did not start it" in again.stderr
+        for _ in range(150):
+            if list(Path(machine.root, "var/tmp/r").glob("*/open-*/cpu.arrows")):
+                break
+            time.sleep(0.1)
+        assert machine.run(["systemctl", "is-active", "exhume-record"]).stdout.strip() == "active"
+        machine.run(["systemctl", "stop", "exhume-record"], timeout=60)
+        assert machine.run(["systemctl", "is-active", "exhume-record"], check=False).stdout.strip() == "inactive"
+        assert list(Path(machine.root, "var/tmp/r").glob("*/*-*/cpu.parquet"))
+        assert not list(Path(machine.root, "var/tmp/r").glob("*/open-*"))
+
+
+@needs_root
+def test_an_incident_is_pinned_while_the_recorder_waits_for_one(tmp_path: Path) -> None:
+    """A core that is kept busy in the kernel for some seconds."""
+    with recorder(tmp_path / "r", "--on", "core-saturated", "--around", "1s") as it:
+        it.begun()
+        core = max(os.sched_getaffinity(0))
+        script = (
+            f"import os; os.sched_setaffinity(0, {{{core}}}); fd = os.open('/dev/zero', 0)\nwhile True: os.read(fd, 1 << 20)"
+        )
+        busy = subprocess.Popen([sys.executable, "-S", "-c", script])
+        try:
+            with suppress(AssertionError):
+                it.until_said("pinned: core-saturated")
+        finally:
+            busy.kill()
+            busy.wait()
+        assert it.end(signal.SIGINT) == 0
+    if "pinned:" not in it.text:
+        pytest.skip("others had the core as well, and nothing saturated it")
+    assert any(segment.pinned.startswith("core-saturated") for segment in Folder(str(tmp_path / "r")).segments)
+
+
+@given(st.integers(1, 1 << 45))
+def test_sizes_that_are_shown_can_be_typed(size: int) -> None:
+    assert size_bytes(human(size)) == pytest.approx(size, rel=0.06, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GiB", 4 << 30), ("500M", 500 << 20), ("1.5g", 3 << 29), ("17", 17), ("2 kb", 2048)]
+)
+def test_sizes_as_people_type_them(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+def test_the_first_signal_is_noted_the_second_interrupt_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Stopping() as stopping:
+        assert not stopping()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,45 @@
+"""What a core did, told by the names of functions on its stack."""
+
+import pytest
+
+from exhume.profile.classes import mark, of_stack
+
+
+def of(names: str, kernel: bool = True, idle_task: bool = False, named: bool = True) -> str:
+    return of_stack([mark(name) for name in names.split()], kernel, idle_task, named)
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        ("entry_SYSCALL_64 do_syscall_64 vfs_read", "system"),
+        ("entry_SYSCALL_64 asm_sysvec_apic_timer_interrupt irq_exit handle_softirqs net_rx_action", "softirq"),
+        ("kthread run_ksoftirqd __do_softirq", "softirq"),
+        ("asm_common_interrupt common_interrupt handle_irq_event", "irq"),
+        ("do_IRQ handle_edge_irq", "irq"),
+        ("sysvec_reschedule_ipi", "irq"),
+    ],
+)
+def test_the_innermost_of_softirq_interrupt_and_task_decides(names: str, what: str) -> None:
+    assert of(names) == what
+
+
+def test_the_idle_task_is_idle_unless_it_serves_an_interrupt() -> None:
+    assert of("cpu_startup_entry do_idle cpuidle_enter intel_idle", idle_task=True) == "idle"
+    assert of("do_idle asm_sysvec_call_function __sysvec_call_function", idle_task=True) == "irq"
+    assert of("do_idle common_interrupt irq_exit_rcu __do_softirq", idle_task=True) == "softirq"
+
+
+def test_number_zero_in_a_container_is_somebody_else_and_not_idle() -> None:
+    assert of("entry_SYSCALL_64 do_syscall_64", idle_task=True) == "system"
+    assert of("", kernel=False, idle_task=True) == "user"
+
+
+def test_where_the_kernel_has_no_names_its_idle_task_is_taken_to_be_idle() -> None:
+    assert of("", kernel=True, idle_task=True, named=False) == "idle"
+    assert of("", kernel=True, idle_task=False, named=False) == "system"
+
+
+def test_without_any_frame_of_the_kernel_it_was_user_space() -> None:
+    assert of("", kernel=False) == "user"
+    assert of("", kernel=False, named=False) == "user"

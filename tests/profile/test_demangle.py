@@ -1,0 +1,54 @@
+"""Names as people wrote them; what does not demangle stays."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.profile import demangle
+from exhume.profile.demangle import LONGEST, function_name
+
+pytest.importorskip("pycxxfilt", reason="the record extra is not installed")
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"main", "main"),
+        (b"", ""),
+        (b"memcpy@@GLIBC_2.14", "memcpy"),
+        (b"malloc@plt", "malloc@plt"),
+        (b"_ZN2at6native3addERKNS_6TensorE", "at::native::add(at::Tensor const&)"),
+        (b"_ZNSt6vectorIiSaIiEE9push_backEOi@@GLIBCXX_3.4", "std::vector<int, std::allocator<int>>::push_back(int&&)"),
+        (b"_Z3foov.cold", "foo() (.cold)"),
+        (b"_Znot_mangled", "_Znot_mangled"),
+        (b"_Read_my_lips", "_Read_my_lips"),
+        (b"_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE", "core::fmt::Formatter::write_str"),
+        (
+            b"_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h8ac3ba7ee71d3d4fE",
+            "<alloc::string::String as core::fmt::Display>::fmt",
+        ),
+        (b"_ZN3std2rt10lang_start17h0123456789abcdefE.llvm.1234567890", "std::rt::lang_start"),
+        (b"_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+        (b"\x1b[31m\xff", "\x1b[31m\\xff"),
+    ],
+)
+def test_names(raw: bytes, told: str) -> None:
+    assert function_name(raw) == told
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    told = function_name(b"begin_" + b"x" * 4000 + b"_end")
+    assert len(told) == LONGEST
+    assert told.startswith("begin_")
+    assert told.endswith("_end")
+    assert "…" in told
+
+
+def test_without_the_library_names_stay_mangled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demangle, "_itanium", None)
+    assert function_name(b"_Z3foov") == "_Z3foov"
+
+
+@given(st.one_of(st.binary(max_size=80), st.from_regex(rb"_(Z|R|ZN)[0-9A-Za-z_$.]{0,60}(17h[0-9a-f]{16}E)?", fullmatch=True)))
+def test_any_name_is_told_and_never_too_long(raw: bytes) -> None:
+    assert len(function_name(raw)) <= LONGEST

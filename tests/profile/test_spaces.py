@@ -1,0 +1,155 @@
+"""Address spaces: what is mapped where, compared with a search that any reader can see to be right."""
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exhume.node.root import Root
+from exhume.profile.records import Mapped
+from exhume.profile.spaces import MOST_MAPPINGS, Space, find, parse_maps
+
+# Few and close together, so that they touch, overlap and are met by the addresses.
+PLACES = st.integers(0, 40) | st.integers((1 << 48) - 20, (1 << 48) + 20)
+MAPPINGS = st.lists(st.tuples(PLACES, st.integers(1, 12), st.integers(0, 1 << 20), st.integers(1, 9)), max_size=8)
+ADDRESSES = st.lists(st.tuples(st.integers(0, 2), PLACES | st.integers(-3, (1 << 63) - 1)), max_size=20)
+
+
+def naive(mappings: list[tuple[int, int, int, int]], address: int) -> tuple[int, int]:
+    """The last mapping that was put there; what it touched of others is gone with them."""
+    there: list[tuple[int, int, int, int]] = []
+    for start, length, offset, image in mappings:
+        if start + length <= 1 << 48:
+            there = [each for each in there if each[0] + each[1] <= start or each[0] >= start + length]
+            there.append((start, length, offset, image))
+    for start, length, offset, image in there:
+        if start <= address < start + length:
+            return image, address - start + offset
+    return 0, 0
+
+
+@given(st.lists(MAPPINGS, min_size=3, max_size=3), ADDRESSES)
+@example([[], [], []], [(0, 0), (2, 5)])
+@example([[(5, 5, 0, 1)], [], [(5, 5, 0, 2)]], [(0, 4), (0, 5), (0, 9), (0, 10), (1, 5), (2, 9), (2, -1)])
+@example([[((1 << 48) - 4, 4, 0, 1)], [(0, 4, 0, 2)], []], [(0, (1 << 48) - 1), (0, 1 << 48), (1, 0), (1, 1 << 48)])
+def test_addresses_are_found_as_a_plain_search_finds_them(
+    mappings: list[list[tuple[int, int, int, int]]], addresses: list[tuple[int, int]]
+) -> None:
+    spaces = []
+    for number, each in enumerate(mappings):
+        spaces.append(Space(number, number))
+        for mapping in each:
+            spaces[-1].add(*mapping)
+    which = np.array([space for space, _ in addresses], dtype=np.int64)
+    images, offsets = find(spaces, which, np.array([address for _, address in addresses], dtype=np.int64))
+    assert [*zip(images.tolist(), offsets.tolist(), strict=True)] == [naive(mappings[space], at) for space, at in addresses]
+
+
+def test_whether_something_else_was_there_before_is_told() -> None:
+    space = Space(1, 1)
+    assert not space.add(0x1000, 0x1000, 0, 1)
+    assert not space.add(0x2000, 0x1000, 0, 2)
+    assert space.add(0x1800, 0x1000, 0, 3)
+    assert len(space.table()) == 1
+
+
+def test_what_a_fork_inherits_is_its_own_from_then_on() -> None:
+    parent = Space(1, 1)
+    parent.add(0x1000, 0x1000, 0, 1)
+    child = parent.copy(2, 2)
+    child.add(0x1000, 0x1000, 0, 9)
+    parent.add(0x5000, 0x1000, 0, 3)
+    assert parent.table()[:, 3].tolist() == [1, 3]
+    assert child.table()[:, 3].tolist() == [9]
+
+
+def test_a_mapping_at_an_offset_beyond_any_file_is_left_out() -> None:
+    space = Space(1, 1)
+    space.add(0x1000, 0x1000, 1 << 63, 1)
+    space.add(0x3000, 0x1000, (1 << 63) - 1, 2)
+    assert space.table()[:, 3].tolist() == [2]
+
+
+def test_mappings_are_bounded() -> None:
+    space = Space(1, 1)
+    for at in range(MOST_MAPPINGS + 50):
+        space.add(at << 12, 0x1000, 0, 1)
+    assert len(space.table()) == MOST_MAPPINGS
+
+
+def executable_lines() -> list[tuple[int, int, int, int, str]]:
+    """/proc/self/maps as the manual page has it."""
+    found = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split()
+        if "x" in words[1]:
+            start, _, end = words[0].partition("-")
+            found.append((int(start, 16), int(end, 16), int(words[2], 16), int(words[4]), " ".join(words[5:])))
+    return found
+
+
+def test_our_own_maps_are_read_as_the_manual_page_has_them() -> None:
+    expected = executable_lines()
+    found = [*parse_maps(Path("/proc/self/maps").read_bytes(), 5)]
+    assert [(each.start, each.start + each.length, each.offset, each.inode) for each in found] == [
+        line[:4] for line in expected
+    ]
+    assert [each.path.decode() for each in found] == [line[4] or "//anon" for line in expected]
+    assert {each.pid for each in found} == {5}
+
+
+def test_a_function_of_ours_is_found_where_it_is() -> None:
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+    assert address is not None
+    paths: list[bytes] = [b""]
+
+    def locate(mapped: Mapped) -> int:
+        paths.append(mapped.path)
+        return len(paths) - 1
+
+    space = Space(1, os.getpid(), unread=os.getpid())
+    space.read(Root(), locate)
+    images, _ = find([space], np.array([0]), np.array([address]))
+    assert b"libc" in paths[images[0]]
+    assert space.unread == 0
+
+
+def test_a_process_that_is_gone_has_an_empty_space() -> None:
+    gone = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(gone, 0)
+    space = Space(1, gone, unread=gone)
+    space.read(Root(), lambda mapped: 1)
+    assert len(space.table()) == 0
+
+
+def test_a_name_with_a_newline_is_what_the_file_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "odd\nname with spaces"
+    path.write_bytes(b"\0" * 4096)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE):
+        found = [each.path for each in parse_maps(Path("/proc/self/maps").read_bytes(), 1)]
+    assert os.fsencode(path) in found
+
+
+LINE = b"7f00-8000 r-xp 00000000 08:01 42 /bin/true\n"
+
+
+@given(
+    st.binary(max_size=300)
+    | st.lists(st.sampled_from([*LINE.split(), b" ", b"-", b":", b"\n", b"\xff", b"9" * 30])).map(b"".join)
+)
+@example(b"ffffffffffffffff-fffffffffffffffff r-xp 0 0:0 0\n")
+@example(b"0-1 r-xp -5 0:0 0\n")
+def test_no_file_of_maps_does_harm(raw: bytes) -> None:
+    space = Space(1, 1)
+    for mapped in parse_maps(raw, 1):
+        space.add(mapped.start, mapped.length, mapped.offset, 1)
+    space.table()
+
+
+@given(st.integers(0, len(LINE) * 2))
+def test_a_line_that_was_cut_is_left_out(cut: int) -> None:
+    assert len([*parse_maps((LINE * 2)[:cut], 1)]) == cut // len(LINE)

@@ -1,0 +1,171 @@
+"""The trigger: one incident is found once and pinned for as long as it goes on, with counters from before the window."""
+
+import pytest
+
+from exhume.findings.detectors import examine
+from exhume.findings.thresholds import Thresholds
+from exhume.recorder import trigger
+from exhume.recorder.trigger import EVERY_NS, WINDOW_NS, Incident, Trigger
+from exhume.recording.recording import Node, Recording, labels
+from tests.findings import made
+
+SECOND = 1_000_000_000
+NODE = Node("node-7", "boot", "5.4.0", "v1", 4)
+
+
+def saturated(recording: Recording) -> list[Incident]:
+    found = [
+        each for examined in examine(recording, Thresholds()) for each in examined.findings if each.kind == "core-saturated"
+    ]
+    return [Incident(each.kind, each.subject, each.start, each.end, each.summary) for each in found]
+
+
+def by_the_second(whole: Recording) -> list[Recording]:
+    """What a recorder would have handed over second by second."""
+    _, end = whole.window
+    seconds = []
+    for at in range(0, end, SECOND):
+        part = Recording(whole.node)
+        for name in ("cpu", "anchors", "sources"):
+            for row in whole[name].rows():
+                if at <= row["time"] < at + SECOND:
+                    part[name].add(*row.values())
+        seconds.append(part)
+    return seconds
+
+
+def second(at: int, **counters: int) -> Recording:
+    rows = Recording(NODE)
+    for core in range(2):
+        rows["cpu"].add(at * SECOND, core, *range(10))
+        rows["cpu"].add(at * SECOND + SECOND - 1, core, *range(10))
+    for name, value in counters.items():
+        rows.count(at * SECOND + SECOND // 2, name, value)
+    return rows
+
+
+def test_a_saturated_core_is_an_incident_once_and_pinned_for_as_long_as_it_shows() -> None:
+    whole = made.recording()
+    made.cores(whole, 100, {2: [(20, 27, "system")]})
+    watching = Trigger(whole.node, saturated)
+    new: list[tuple[int, Incident]] = []
+    pinned: list[int] = []
+    for at, rows in enumerate(by_the_second(whole)):
+        first, found = watching.add(rows)
+        new += [(at, each) for each in first]
+        pinned += [at] * bool(found)
+    ((when, incident),) = new
+    assert incident.kind == "core-saturated"
+    assert 20 <= when <= 27 + EVERY_NS // SECOND + 1
+    assert 19 * SECOND <= incident.start < incident.end <= 28 * SECOND
+    assert len(pinned) > 3
+    assert max(pinned) <= 27 + WINDOW_NS // SECOND + EVERY_NS // SECOND
+
+
+def test_the_same_core_much_later_is_another_incident() -> None:
+    at = [Incident("k", "s", 5 * SECOND, 6 * SECOND, ""), Incident("k", "s", 200 * SECOND, 201 * SECOND, "")]
+
+    def judge(recording: Recording) -> list[Incident]:
+        _, now = recording.window
+        return [each for each in at if each.start <= now <= each.end + WINDOW_NS]
+
+    watching = Trigger(NODE, judge)
+    new = [each for now in range(300) for each in watching.add(second(now))[0]]
+    assert new == at
+
+
+def test_two_subjects_are_two_incidents_and_one_that_goes_on_is_one() -> None:
+    def judge(recording: Recording) -> list[Incident]:
+        start, now = recording.window
+        return [Incident("k", subject, start, now, "") for subject in ("a", "b")]
+
+    watching = Trigger(NODE, judge)
+    new = [each.subject for now in range(200) for each in watching.add(second(now))[0]]
+    assert new == ["a", "b"]
+
+
+def test_an_incident_in_the_first_minute_after_boot_is_one() -> None:
+    watching = Trigger(NODE, lambda recording: [Incident("k", "s", SECOND, 2 * SECOND, "")])
+    assert [len(watching.add(second(now))[0]) for now in range(7)].count(1) == 1
+
+
+def test_it_judges_every_few_seconds_and_not_without_a_clock() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1])
+        return []
+
+    watching = Trigger(NODE, judge)
+    assert watching.add(Recording(NODE)) == ([], [])
+    for now in range(30):
+        watching.add(second(now))
+    assert 5 <= len(judged) <= 6
+
+
+def test_the_window_holds_a_minute_and_counters_are_carried_from_before_it() -> None:
+    seen: list[Recording] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        seen.append(recording)
+        return []
+
+    watching = Trigger(NODE, judge)
+    watching.add(second(0, resets=7))
+    for now in range(1, 150):
+        watching.add(second(now, **({"resets": 8} if now == 140 else {})))
+    start, end = seen[-1].window
+    assert end - start <= WINDOW_NS + SECOND
+    resets = seen[-1].counter("resets")
+    assert resets is not None
+    assert resets.values.tolist() == [7, 8]
+    assert resets.times.tolist() == sorted(resets.times.tolist())
+    assert resets.times[0] >= start
+
+
+def test_what_a_source_said_before_the_window_still_holds() -> None:
+    seen: list[Recording] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        seen.append(recording)
+        return []
+
+    watching = Trigger(NODE, judge)
+    rows = second(0)
+    rows["sources"].add(0, "memcg", "on", "", 0)
+    watching.add(rows)
+    for now in range(1, 150):
+        watching.add(second(now))
+    assert seen[-1].on("memcg")
+
+
+def test_samples_are_not_held() -> None:
+    seen: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        seen.append(len(recording["samples"]))
+        return []
+
+    watching = Trigger(NODE, judge)
+    for now in range(10):
+        rows = second(now)
+        rows["samples"].add(now * SECOND, 0, 1, 1)
+        watching.add(rows)
+    assert set(seen) == {0}
+
+
+def test_series_of_cgroups_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trigger, "MOST_SERIES", 50)
+    last: list[Recording] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        last[:] = [recording]
+        return []
+
+    watching = Trigger(NODE, judge)
+    for now in range(300):
+        rows = second(now, steady=now)
+        rows.count(now * SECOND, "throttled", now, labels(cgroup=f"/short-{now}"))
+        watching.add(rows)
+    assert len(watching._base) <= 50
+    assert last[0].counter("steady") is not None
