@@ -105,6 +105,9 @@ def test_three_seconds_have_everything_in_them(flown: tuple[Memory, list[Status]
     own = rows.counter("own_rss_bytes")
     assert own is not None
     assert own.last > 1 << 20
+    taken = rows.counter("samples_taken")
+    assert taken is not None
+    assert taken.last == len(rows["samples"])
     assert sum(status.samples for status in told) == len(rows["samples"]) > 0
     assert [status.elapsed_ns for status in told] == sorted(status.elapsed_ns for status in told)
     assert told[-1].size_bytes == 4242

@@ -119,12 +119,15 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     finally:
         flight.close()
     watch.end()
-    return EXIT_HEALTHY if watch.samples or not args.hz or watch.seconds else EXIT_CANNOT_JUDGE
+    return EXIT_HEALTHY if watch.samples or not args.hz or watch.batches else EXIT_CANNOT_JUDGE
 
 
 def _segment_ns() -> int:
     """A minute; tests and demonstrations take shorter ones."""
-    return max(1, int(os.environ.get("EXHUME_SEGMENT_S", "60"))) * 10**9
+    text = os.environ.get("EXHUME_SEGMENT_S", "60")
+    if not text.isdecimal() or not 1 <= int(text) <= 3600:
+        raise UsageError(f"EXHUME_SEGMENT_S is {text!r}: it takes whole seconds, up to 3600")
+    return int(text) * 10**9
 
 
 def _make(path: str) -> None:
@@ -152,10 +155,10 @@ def _trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> 
 
 
 class _Watch:
-    """Hears of every second: the progress line, the trigger, and what is said at the end."""
+    """Hears of every batch: the progress line, the trigger, and what is said at the end."""
 
     def __init__(self, args: argparse.Namespace, writer: "Writer", trigger: "Trigger | None") -> None:
-        self.samples = self.seconds = 0
+        self.samples = self.batches = 0
         self._args = args
         self._writer = writer
         self._trigger = trigger
@@ -176,8 +179,8 @@ class _Watch:
         from exhume.cli.record_text import progress
 
         self.samples += status.samples
-        self.seconds += 1
-        if self.seconds % 60 == 0:
+        self.batches += 1
+        if self.batches % 50 == 0:
             import gc
 
             gc.collect()

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def progress(status: "Status", before: "Status | None") -> str:
     """Time, what is seen, what it costs itself."""
-    parts = [clock(status.elapsed_ns), f"{status.samples:,} samples/s"]
+    lasted = status.elapsed_ns - (before.elapsed_ns if before is not None else 0)
+    parts = [clock(status.elapsed_ns), f"{status.samples * 1e9 / max(1, lasted):,.0f} samples/s"]
     if (busiest := busiest_core(status.rows)) is not None:
         parts.append("core {} {:.0f}% busy, {:.0f}% kernel".format(*busiest))
     zombies = status.rows["memcg"].ints("dying")

@@ -34,7 +34,7 @@ DUMMY: Final = 9  # PERF_COUNT_SW_DUMMY: never happens, but carries what happens
 
 _LARGEST_RING, _SMALLEST_RING = 1 << 20, 1 << 16
 _ALL_RINGS = 32 << 20
-_LARGEST_UNREAD = 4 << 20
+_LARGEST_UNREAD = 1 << 18
 
 
 class Kind(IntEnum):
@@ -267,8 +267,11 @@ class Tracepoints:
         heads = [ring.head for ring in self._rings]
         taken = [ring.take(head) for ring, head in zip(self._rings, heads, strict=True)]
         self._unread += filter(None, taken)
-        if sum(map(len, self._unread)) < _LARGEST_UNREAD and not any(map(_has_hits, taken)):
-            return []  # processes that were started, and nothing that they did: who they are is told when they do
+        if not any(map(_has_hits, taken)):
+            # Processes that were started, and nothing that they did: who they are is told when they do, if that is soon.
+            while sum(map(len, self._unread)) > _LARGEST_UNREAD:
+                del self._unread[0]
+            return []
         unread, self._unread = self._unread, []
         found: list[Hit | Comm] = []
         for data in unread:
@@ -300,13 +303,14 @@ class Tracepoints:
 
 def _has_hits(data: bytes) -> bool:
     """Whoever asks for names is told of forks and exits as well (perf_event_task_match in kernel/events/core.c)."""
-    words = memoryview(data)[: len(data) & ~7].cast("Q")
-    at, end = 0, len(words)
+    halves = memoryview(data)[: len(data) & ~7].cast("H")  # the kind, which is small, comes first, the size in bytes fourth
+    telling = (int(Record.SAMPLE), int(Record.LOST))
+    at, end = 0, len(halves)
     while at < end:
-        head = words[at]
-        if head & 0xFFFFFFFF == Record.SAMPLE or not head >> 51:
+        size = halves[at + 3] >> 1
+        if halves[at] in telling or not size:
             return True
-        at += head >> 51  # bits 48 to 63 are the size in bytes, a whole number of words
+        at += size
     return False
 
 

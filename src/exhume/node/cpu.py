@@ -27,6 +27,7 @@ class Cpu:
         self._root = root
         self._costs: list[int] = []
         self._fd = -1
+        self._size = 1 << 14
         self._taken: list[tuple[int, bytes]] = []
         self.every_ns = EVERY_NS
 
@@ -54,16 +55,17 @@ class Cpu:
                 raise unreadable("proc/stat", error) from None
             weakref.finalize(self, os.close, self._fd)
         try:
-            self._taken.append((time, os.pread(self._fd, LARGEST, 0)))
+            raw = os.pread(self._fd, self._size, 0)
+            while len(raw) == self._size and self._size < LARGEST:  # a buffer of its size is made for each reading
+                self._size *= 4
+                raw = os.pread(self._fd, self._size, 0)
+            self._taken.append((time, raw))
         except OSError as error:
             raise unreadable("proc/stat", error) from None
 
     def give(self, recording: Recording) -> None:
         taken, self._taken = self._taken, []
-        add = recording["cpu"].add
-        for time, raw in taken:
-            for core, ticks in parse_stat(raw):
-                add(time, core, *ticks)
+        recording["cpu"].add_rows([(time, core, *ticks) for time, raw in taken for core, ticks in parse_stat(raw)])
 
     def _tickless(self, recording: Recording, time: int) -> None:
         """The cores that may run without a tick (nohz_full=): their time can stand still without anything being wrong."""

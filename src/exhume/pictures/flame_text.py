@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from itertools import takewhile
 from typing import NamedTuple
 
 from exhume.pictures.flame import Kind, Node
@@ -15,6 +16,8 @@ _SAME = 0.97
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 # 256-colour numbers, by where a frame belongs.
 _COLOURS: dict[Kind, int] = {"kernel": 208, "python": 75, "jit": 79, "idle": 244, "user": 149}
+# Whose samples they are is said in any case, however long the line.
+_WHOSE = ("core", "process", "thread")
 _Paint = Callable[[str, Kind], str]
 
 
@@ -73,7 +76,8 @@ def _row(line: Line, whole: int, columns: int, paint: _Paint) -> str:
     head = f"{share:>6.1%}  "
     indent = "  " * min(line.depth, 20)
     room = max(12, columns - len(head) - BAR - 1 - len(indent))
-    names = fit([_name(node) for node in line.chain], room)
+    whose = sum(1 for _ in takewhile(lambda node: node.kind in _WHOSE, line.chain))
+    names = fit([_name(node) for node in line.chain], room, max(1, whose))
     painted = []
     for i, name in names:
         painted.append(paint(name, line.chain[i].kind) if i >= 0 else name)
@@ -84,16 +88,18 @@ def _name(node: Node) -> str:
     return printable(node.name, 80)
 
 
-def fit(names: list[str], room: int) -> list[tuple[int, str]]:
+def fit(names: list[str], room: int, heads: int = 1) -> list[tuple[int, str]]:
     """Names of a chain, with their places in it, that fit into a line: the first and the last tell most; -1 is the gap."""
     whole = list(enumerate(names))
     if _length(whole) <= room:
         return whole
-    if len(names) == 1 or room < len(names[0]) + 12:
+    if len(names) <= heads or room < _length(whole[:heads]) + 12:
+        if heads > 1:
+            return fit(names, room)
         return [(len(names) - 1, printable(names[-1], room))]
     tail: list[tuple[int, str]] = []
-    first = [whole[0], (-1, "…")]
-    for one in reversed(whole[1:]):
+    first = [*whole[:heads], (-1, "…")]
+    for one in reversed(whole[heads:]):
         if _length([*first, one, *tail]) > room:
             break
         tail.insert(0, one)

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exhume.node.root import Root
 from exhume.profile import classes
-from exhume.profile.arrays import runs, unique, unique_inverse
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.records import CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER
 from exhume.profile.spaces import Space, find
 from exhume.profile.user_symbols import UserSymbols
+from exhume.recording.arrays import among, runs, unique, unique_inverse
 from exhume.recording.recording import Recording
 
 # How long a batch waits for names of functions that were not met before. They mostly come in time; those that come later
@@ -23,6 +24,8 @@ WAIT_S = 0.03
 AGAIN_S = 60.0
 # How long an image is left alone whose names could not be had.
 QUIET_S = 10.0
+# Addresses whose frames are remembered.
+MOST_KNOWN = 1 << 17
 # Frames without a name are kept apart by their offset; there may be many.
 MOST_NAMELESS = 1 << 16
 _SHIFT = 48  # bits of a user address; those above hold the image
@@ -43,6 +46,8 @@ class Frames:
         self._nameless: dict[tuple[int, int], int] = {}
         self._pending: dict[int, dict[int, int]] = {}
         """Of each image the offsets that were asked for, and the frame that stands for each until its name comes."""
+        self._known: dict[int, int] = {}
+        """The frame of an address in an image."""
         self._quiet: dict[int, float] = {}
         """Until when an image is not asked about again."""
         self._marks: dict[int, int] = {}
@@ -59,6 +64,7 @@ class Frames:
         self._kernel_frames.clear()
         self._pending.clear()
         self._quiet.clear()
+        self._known.clear()
         self._images.forget_frames()
         if self._images.full:
             self._images.renew()
@@ -173,7 +179,12 @@ class Frames:
                 mine = images == number
                 offsets[mine] = signed[mine]
         each, back = unique_inverse(images << _SHIFT | (offsets & ((1 << _SHIFT) - 1)))
-        return self._of_images(each >> _SHIFT, each & ((1 << _SHIFT) - 1), pids)[back]
+        # Most addresses are where functions were called from, and come again and again.
+        ids = np.fromiter(map(self._known.get, each.tolist(), repeat(0)), dtype=np.int32, count=len(each))
+        new = np.flatnonzero(ids == 0)
+        if len(new):
+            ids[new] = self._of_images(each[new] >> _SHIFT, each[new] & ((1 << _SHIFT) - 1), pids)
+        return ids[back]
 
     def _of_images(self, images: NDArray[np.int64], offsets: NDArray[np.int64], pids: dict[int, int]) -> Ids:
         """Sorted by image and offset, each pair once."""
@@ -187,9 +198,9 @@ class Frames:
                 if new:
                     self._symbols.ask(self._images.key(number), self._images.image(number), [pids[number]], new)
             self._take(WAIT_S)
-        for number in asked:
-            part = parts[number]
-            left = part[self._fill(number, offsets[part], ids, part)]
+        lefts = {number: parts[number][self._fill(number, offsets[parts[number]], ids, parts[number])] for number in asked}
+        self._remember(images, offsets, ids)
+        for number, left in lefts.items():
             if self._symbols is None:
                 ids[left] = [
                     self._without_name(number, offset, self._images.module(number), "user") for offset in offsets[left].tolist()
@@ -203,6 +214,14 @@ class Frames:
                     frame = waiting[offset] = self._issue("", self._images.module(number), "user", offset)
                 ids[at] = frame
         return ids
+
+    def _remember(self, images: NDArray[np.int64], offsets: NDArray[np.int64], ids: Ids) -> None:
+        """What is settled: a JIT may put other code there, and an image that is left alone for a while may get names."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        passing = [number for number in unique(images).tolist() if number in self._quiet or self._images.absolute(number)]
+        settled = np.flatnonzero((ids != 0) & ~among(images, np.array(passing, dtype=np.int64)))
+        self._known.update(zip((images[settled] << _SHIFT | offsets[settled]).tolist(), ids[settled].tolist(), strict=True))
 
     def _fill(self, number: int, offsets: NDArray[np.int64], ids: Ids, part: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Fills in the frames of functions that are known; True for what is to be asked."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from exhume.node.root import Root
 from exhume.profile import records
-from exhume.profile.arrays import among, unique
 from exhume.profile.classes import of_stack
 from exhume.profile.frames import Frames
 from exhume.profile.images import Images
@@ -21,6 +20,7 @@ from exhume.profile.sampler import Taken
 from exhume.profile.spaces import Space
 from exhume.profile.tasks import MOST_NAMES, NO_PID, Process, Tasks, Told
 from exhume.profile.user_symbols import UserSymbols
+from exhume.recording.arrays import among, unique
 from exhume.recording.recording import Recording
 
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.

@@ -14,10 +14,10 @@ from exhume.node.owners import Owner, owner
 from exhume.node.processes import parse_cgroup, parse_stat
 from exhume.node.root import Root
 from exhume.profile import records
-from exhume.profile.arrays import unique
 from exhume.profile.images import Images
 from exhume.profile.records import Exited, Forked, Ints, Mapped, Named
 from exhume.profile.spaces import Space
+from exhume.recording.arrays import unique
 from exhume.text import decode
 
 Told = Mapped | Named | Forked | Exited
@@ -82,13 +82,14 @@ class Tasks:
         self.lost += chunk.lost
         for group in groups:
             self._keep_cgroup(group.id, decode(group.path))
-        unmet = pids[[pid not in self._processes for pid in pids.tolist()]] if len(pids) else pids
-        if len(unmet):
-            for earlier in sorted(_about(_numbered(unmet), self._kept), key=_time):
-                self.apply(earlier)
         # Also about those that were met before and have no sample now: they may have another name when they have one again.
         met = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
         told = sorted(_about(_numbered(unique(np.concatenate([pids, met]))), [chunk]), key=_time)
+        begun = {each.pid for each in told if isinstance(each, Forked) and each.pid != each.parent}
+        unmet = [pid for pid in pids.tolist() if pid not in self._processes and pid not in begun]
+        if unmet:
+            for earlier in sorted(_about(_numbered(np.array(unmet, dtype=np.int64)), self._kept), key=_time):
+                self.apply(earlier)
         self._ending = {each.pid for each in told if isinstance(each, Exited) and each.tid == each.pid}
         if len(tasks) * KEPT <= LARGEST_KEPT:
             self._kept.append(chunk)

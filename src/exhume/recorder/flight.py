@@ -1,6 +1,6 @@
-"""The flight recorder: the one loop, for hours. Every second what was seen goes to disk and is forgotten here.
+"""The flight recorder: the one loop, for hours. Every 1.4 s what was seen goes to disk and is forgotten here.
 
-Ten times a second this thread reads the counters of the cores and nothing else; once a second it takes the stack samples out
+Ten times a second this thread reads the counters of the cores and nothing else; in each batch it takes the stack samples out
 of the kernel's rings, collects what the other readers saw, and hands it all to the store. It wakes in between only when a
 ring is half full.
 """
@@ -25,13 +25,14 @@ from exhume.recorder.loop import Crew, Source, clock_state, said
 from exhume.recording.recording import Node, Recording, labels
 
 TICK_NS = 100_000_000
-BATCH_NS = 1_000_000_000
+# What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
+BATCH_NS = 1_400_000_000
 # What one source may take of a core; dearer ones are read less often.
 SHARE = 0.005
 # Sources tell of themselves when they change, and again after so long; our own cost is noted as often.
 TELL_NS = 10_000_000_000
 # How often CPUs are looked for that came or went.
-CPUS_NS = 2_000_000_000
+CPUS_NS = 5_000_000_000
 CHAPTER_NS = 3_600_000_000_000
 # Wall time that jumps by more than that against the kernel's clock was set by somebody.
 STEP_NS = 200_000_000
@@ -63,14 +64,14 @@ class Options:
 
 
 class Status(NamedTuple):
-    """How it goes, once a second."""
+    """How it goes, once a batch."""
 
     elapsed_ns: int
     samples: int
     lost: int
     """Samples and rows that were lost, all told."""
     rows: Recording
-    """What was seen in this second."""
+    """What was seen in it."""
     own_cpu_ns: int
     own_memory_bytes: int
     size_bytes: int
@@ -104,12 +105,13 @@ class Flight:
         self._symbols = None if options.kernel_only or self._sampler is None else UserSymbols(root)
         unified = self._tree.layout.version == "v2"
         self._profiler = Profiler(root, self._sampler.cgroups, unified, self._symbols) if self._sampler is not None else None
-        self._poll = select.poll()
+        self._poll = select.epoll()
         self._held: list[Taken] = []
         self._held_bytes = 0
         self._register()
 
     def close(self) -> None:
+        self._poll.close()
         if self._sampler is not None:
             self._sampler.close()
         if self._profiler is not None:
@@ -148,31 +150,31 @@ class Flight:
         rhythm = self._rhythm(cpu, clock)
         done = False
         while not done:
-            now = time.monotonic_ns()
+            # Between batches nothing is done but to read the cores: each time we wake, all we touch must be fetched anew.
+            while (now := time.monotonic_ns()) < batch and now < end and not stop():
+                if now >= tick:
+                    if cpu.state == "on":
+                        self._take_cpu(cpu, clock)
+                    tick = max(tick + rhythm, now)
+                self._wait(min(tick, batch, end) - now)
             done = now >= end or stop()
-            if now >= tick:
-                if cpu.state == "on":
-                    self._take_cpu(cpu, clock)
-                tick = max(tick + rhythm, now)
+            batch = max(batch + BATCH_NS, now)
             crew.look_after()
-            if now >= batch or done:
-                batch = max(batch + BATCH_NS, now)
-                if done:
-                    crew.finish(rows)
-                self._batch(rows, clock, cpu, others, crew, state, store)
-                store.append(rows)
-                if now - turned > CHAPTER_NS or (self._profiler is not None and self._profiler.full):
-                    turned = now
-                    store.turn()
-                if store.chapter != chapter:
-                    chapter = store.chapter
-                    self._forget()
-                if status is not None:
-                    status(self._status(now - begin, rows, state, store))
-                rows = Recording(self.node)
-                self._anchor(rows, clock, state)
-            if not done:
-                self._wait(min(tick, batch, end))
+            if done:
+                crew.finish(rows)
+                state.told = 0  # what was lost and what it cost is told to the end
+            self._batch(rows, clock, cpu, others, crew, state, store)
+            store.append(rows)
+            if now - turned > CHAPTER_NS or (self._profiler is not None and self._profiler.full):
+                turned = now
+                store.turn()
+            if store.chapter != chapter:
+                chapter = store.chapter
+                self._forget()
+            if status is not None:
+                status(self._status(now - begin, rows, state, store))
+            rows = Recording(self.node)
+            self._anchor(rows, clock, state)
 
     def _batch(
         self,
@@ -271,23 +273,25 @@ class Flight:
             self._register()
 
     def _register(self) -> None:
-        self._poll = select.poll()
+        self._poll.close()
+        self._poll = select.epoll()
         if self._sampler is not None:
             for fd in self._sampler.descriptors():
-                self._poll.register(fd, select.POLLIN)
+                self._poll.register(fd, select.EPOLLIN)
 
-    def _wait(self, until: int) -> None:
-        """Until then, or until rings are half full."""
-        left = until - time.monotonic_ns()
+    def _wait(self, left: int) -> None:
+        """So long, or until rings are half full."""
         if left <= 0:
             return
-        ready = self._poll.poll(-(-left // 1_000_000))
-        if any(event & select.POLLIN for _, event in ready):
+        ready = self._poll.poll(left / 1e9, 1)
+        if not ready:
+            return
+        if ready[0][1] & select.EPOLLIN:
             self._take()
             if self._held_bytes > LARGEST_HELD:
                 self._shed()
-        elif ready:  # a CPU that is going: its descriptors say so all the time until they are closed
-            time.sleep(max(0, until - time.monotonic_ns()) / 1e9)
+        else:  # a CPU that is going: its descriptors say so all the time until they are closed
+            time.sleep(left / 1e9)
 
     def _shed(self) -> None:
         """A storm of short processes: their side-band is let go, so that their samples and our memory are not."""

@@ -49,13 +49,16 @@ SECOND = 1_000_000_000
 # samples tell, so the process table is for the defunct and for what cannot be sampled.
 RHYTHM = {
     "memcg": SECOND,
-    "pressure": SECOND,
-    "meminfo": 5 * SECOND,
-    "interrupts": 5 * SECOND,
-    "throttling": 5 * SECOND,
-    "nic": 5 * SECOND,
-    "processes": 10 * SECOND,
+    "vmstat": 2 * SECOND,
+    "softnet": 2 * SECOND,
+    "softirqs": 2 * SECOND,
+    "pressure": 2 * SECOND,
+    "meminfo": 10 * SECOND,
+    "interrupts": 10 * SECOND,
+    "throttling": 10 * SECOND,
+    "nic": 10 * SECOND,
     "units": 10 * SECOND,
+    "processes": 30 * SECOND,
     "cgroup-dirs": 60 * SECOND,
     "zombies": 60 * SECOND,
 }

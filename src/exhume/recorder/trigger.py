@@ -36,7 +36,7 @@ class Trigger:
         self._known: dict[tuple[str, str], int] = {}
 
     def add(self, rows: Recording) -> tuple[list[Incident], list[Incident]]:
-        """One second's rows. Returns incidents that are new, and all that go on, if it was time to judge."""
+        """One batch of rows. Returns incidents that are new, and all that go on, if it was time to judge."""
         begin, now = rows.window
         if not now:
             return [], []

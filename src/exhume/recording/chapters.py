@@ -7,7 +7,8 @@ import numpy as np
 
 from exhume.errors import ExhumeError
 from exhume.recording import arrow, files, parquet, plain
-from exhume.recording.dictionaries import among, classes_of, joined
+from exhume.recording.arrays import among
+from exhume.recording.dictionaries import classes_of, joined
 from exhume.recording.layout import DICTIONARIES, Chapter, Span, is_chapter, read_chapter, spans
 from exhume.recording.plain import Columns
 from exhume.recording.recording import Ints

@@ -1,7 +1,6 @@
 """The dictionaries of a chapter (stacks, frames, threads): joined from what was written when, and looked up by id."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +24,6 @@ def lasts(ids: Ints) -> Ints:
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     return order[np.append(ordered[1:] != ordered[:-1], True)] if len(ids) else order
-
-
-def among(ids: Ints, wanted: Ints) -> NDArray[np.bool_]:
-    """Which ids are wanted; `wanted` is sorted."""
-    if not len(wanted):
-        return np.zeros(len(ids), dtype=np.bool_)
-    place = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
-    return cast("NDArray[np.bool_]", wanted[place] == ids)
-
-
-def distinct(values: Ints) -> Ints:
-    """Sorted, each once. Many of few are counted, which is cheaper than sorting."""
-    if not len(values):
-        return values
-    low, high = int(values.min()), int(values.max())
-    if high - low < 4 * len(values) + 1024:
-        return np.add(np.flatnonzero(np.bincount(values - low)), low, dtype=np.int64)
-    ordered = np.sort(values)
-    return cast(Ints, ordered[np.append(True, ordered[1:] != ordered[:-1])])
 
 
 def classes_of(stack: Ints, ids: Ints, class_names: NDArray[np.object_]) -> NDArray[np.int8]:

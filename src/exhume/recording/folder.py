@@ -9,9 +9,9 @@ import numpy as np
 
 from exhume.errors import ExhumeError
 from exhume.recording import layout, plain
+from exhume.recording.arrays import among, unique
 from exhume.recording.carry import settled
 from exhume.recording.chapters import ChapterReader, Moved
-from exhume.recording.dictionaries import among, distinct
 from exhume.recording.layout import Span
 from exhume.recording.plain import Columns
 from exhume.recording.recording import Ints, Node, Recording
@@ -258,7 +258,7 @@ class Folder:
                 renumbered = {"thread": threads + bases["threads"], "stack": stacks + bases["stacks"]}
                 plain.fill(recording["samples"], {**samples, **renumbered})
             if wanted & set(layout.DICTIONARIES):
-                _fill_dictionaries(recording, chapter, distinct(threads), distinct(stacks), bases, wanted)
+                _fill_dictionaries(recording, chapter, unique(threads), unique(stacks), bases, wanted)
             else:
                 bases["threads"] += int(threads.max()) + 1
                 bases["stacks"] += int(stacks.max()) + 1
@@ -279,7 +279,7 @@ class Folder:
                 thread, stack = counted.thread + bases["threads"], counted.stack + bases["stacks"]
                 tallies.append(counted._replace(thread=thread, stack=stack))
                 wanted = set(layout.DICTIONARIES)
-                _fill_dictionaries(recording, chapter, distinct(counted.thread), distinct(counted.stack), bases, wanted)
+                _fill_dictionaries(recording, chapter, unique(counted.thread), unique(counted.stack), bases, wanted)
         return merge(tallies), recording
 
 
@@ -290,7 +290,7 @@ def _fill_dictionaries(
     found = {"threads": chapter.dictionary("threads", threads), "stacks": chapter.dictionary("stacks", stacks)}
     frames = found["stacks"]["frames"]
     values = frames.values.astype(np.int64)
-    found["frames"] = chapter.dictionary("frames", distinct(values))
+    found["frames"] = chapter.dictionary("frames", unique(values))
     found["stacks"]["frames"] = frames._replace(values=values + bases["frames"])
     for name, ids in (("threads", threads), ("stacks", stacks), ("frames", values)):
         found[name]["id"] = found[name]["id"] + bases[name]

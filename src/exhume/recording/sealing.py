@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exhume.recording import arrow, files, layout, parquet, plain
-from exhume.recording.dictionaries import classes_of, distinct, joined
+from exhume.recording.arrays import unique
+from exhume.recording.dictionaries import classes_of, joined
 from exhume.recording.plain import Columns, Lists
 from exhume.recording.recording import Ints
 from exhume.recording.schema import TABLES
@@ -140,7 +141,7 @@ def _samples_order(time: Ints, core: Ints) -> tuple[Ints, list[int]]:
     """By core and time; of very many by slices of time first, and how many rows each slice has."""
     if len(time) <= _MANY:
         return np.lexsort((time, core)), []
-    slices = distinct(time // _SLICE_NS)
+    slices = unique(time // _SLICE_NS)
     part = np.searchsorted(slices, time // _SLICE_NS)
     return np.lexsort((time, core, part)), np.bincount(part).tolist()
 

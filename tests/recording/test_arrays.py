@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.profile.arrays import among, runs, unique, unique_inverse
+from exhume.recording.arrays import among, runs, unique, unique_inverse
 
 NUMBERS = st.lists(st.integers(-3, 9) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=40)
 
