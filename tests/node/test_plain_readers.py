@@ -203,3 +203,25 @@ def test_no_bytes_break_a_parser(raw: bytes) -> None:
 def test_cpu_lists_are_read_as_the_kernel_writes_them() -> None:
     assert cpu_list(b"0-2,5,7-8\n") == (0, 1, 2, 5, 7, 8)
     assert cpu_list(b"\n") == ()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=120),
+            st.lists(st.lists(st.integers(0, 1 << 66), min_size=8, max_size=12), max_size=3).map(
+                lambda cores: b"cpu  1 2\n"
+                + b"".join(b"cpu%d %s\n" % (i, b" ".join(b"%d" % n for n in ticks)) for i, ticks in enumerate(cores))
+                + b"intr 1\n"
+            ),
+        ),
+        max_size=3,
+    )
+)
+def test_readings_given_together_are_what_each_of_them_says(raws: list[bytes]) -> None:
+    reader = cpu.Cpu(Root())
+    reader._taken = list(enumerate(raws))
+    given_together = Recording(Node("", "", "", "", 2))
+    reader.give(given_together)
+    expected = [(time, core, *ticks) for time, raw in enumerate(raws) for core, ticks in cpu.parse_stat(raw)]
+    assert [tuple(row.values()) for row in given_together["cpu"].rows()] == expected
