@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,25 @@ def test_names_alone_are_held_back_and_nothing_is_held_where_nothing_came() -> N
             listening.read()
         assert len([data for data in listening._unread if not data]) == 0
         assert len(listening._unread) < held + 50 * len(CPUS)
+
+
+@needs_root
+@pytest.mark.skipif(len(CPUS) < 2, reason="one CPU is of one kind")
+def test_cpus_of_two_kinds_are_all_sampled_by_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hybrid processors: cycles without a PMU's number can only be counted on the CPUs of one kind."""
+    tried = []
+
+    def open_one_kind(attributes: Attributes, cpu: int) -> int:
+        if attributes.kind == Kind.HARDWARE:
+            tried.append(cpu)
+            if cpu != CPUS[0]:
+                raise OSError(errno.ENOENT, "")
+            attributes = replace(attributes, kind=Kind.SOFTWARE)
+        return open_on_cpu(attributes, cpu)
+
+    monkeypatch.setattr(sampler, "open_on_cpu", open_one_kind)
+    with Sampler(CPUS, 97) as taking:
+        assert taking.event == "cpu-clock"
+        assert taking.cpus == CPUS
+    assert tried[:1] == CPUS[:1]
+    assert CPUS[1] in tried

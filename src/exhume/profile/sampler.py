@@ -35,6 +35,8 @@ _SAMPLE = Sample.TID | Sample.TIME | Sample.CALLCHAIN | Sample.CPU
 _TASKS = Flag.MMAP | Flag.MMAP2 | Flag.COMM | Flag.COMM_EXEC | Flag.TASK | Flag.SAMPLE_ID_ALL
 _SMALLEST, _LARGEST = 1 << 17, 1 << 20
 _ALL_RINGS = 48 << 20
+# No counter (ENOENT, EOPNOTSUPP), or none free (EBUSY: the watchdog has it, or another profiler).
+_NO_COUNTER = (errno.ENOENT, errno.EOPNOTSUPP, errno.EBUSY, errno.EINVAL)
 _OTHER_FILES = 256
 # 127 frames (kernel.perf_event_max_stack) and what surrounds them.
 _LARGEST_SAMPLE = 1100
@@ -79,8 +81,7 @@ class Sampler:
         self._size = _ring_size(len(wanted), 4 * hz * _LARGEST_SAMPLE)  # some seconds of the deepest stacks
         self._task_size = _ring_size(len(wanted), _LARGEST)
         try:
-            for cpu in wanted:
-                self._add(cpu)
+            self._add_all(wanted)
         except OSError as error:
             self.close()
             if error.errno == errno.EINVAL and hz > (highest := _highest_hz()):
@@ -145,6 +146,19 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _add_all(self, cpus: list[int]) -> None:
+        try:
+            for cpu in cpus:
+                self._add(cpu)
+        except OSError as error:
+            if self.event != "cycles" or error.errno not in _NO_COUNTER:
+                raise
+            # CPUs of two kinds: the event without a PMU's number is that of one kind alone (perf_event_open(2), config).
+            self.close()
+            self.event = "cpu-clock"
+            for cpu in cpus:
+                self._add(cpu)
+
     def _add(self, number: int) -> None:
         try:
             sample_fd = self._open_samples(number)
@@ -175,8 +189,7 @@ class Sampler:
             try:
                 fd = self._with_cgroups(kind, config, cpu)
             except OSError as error:
-                # No counter (ENOENT, EOPNOTSUPP), or none free (EBUSY: the watchdog has it, or another profiler).
-                if event == "cycles" and error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.EBUSY, errno.EINVAL):
+                if event == "cycles" and error.errno in _NO_COUNTER:
                     continue
                 raise
             self.event = event
