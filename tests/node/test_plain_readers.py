@@ -210,9 +210,11 @@ def test_cpu_lists_are_read_as_the_kernel_writes_them() -> None:
         st.one_of(
             st.binary(max_size=120),
             st.lists(st.lists(st.integers(0, 1 << 66), min_size=8, max_size=12), max_size=3).map(
-                lambda cores: b"cpu  1 2\n"
-                + b"".join(b"cpu%d %s\n" % (i, b" ".join(b"%d" % n for n in ticks)) for i, ticks in enumerate(cores))
-                + b"intr 1\n"
+                lambda cores: (
+                    b"cpu  1 2\n"
+                    + b"".join(b"cpu%d %s\n" % (i, b" ".join(b"%d" % n for n in ticks)) for i, ticks in enumerate(cores))
+                    + b"intr 1\n"
+                )
             ),
         ),
         max_size=3,

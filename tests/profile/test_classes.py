@@ -43,3 +43,11 @@ def test_where_the_kernel_has_no_names_its_idle_task_is_taken_to_be_idle() -> No
 def test_without_any_frame_of_the_kernel_it_was_user_space() -> None:
     assert of("", kernel=False) == "user"
     assert of("", kernel=False, named=False) == "user"
+
+
+def test_what_a_task_does_on_its_way_out_of_an_interrupt_is_its_own() -> None:
+    names = ["asm_sysvec_reschedule_ipi", "irqentry_exit_to_user_mode", "get_signal", "do_exit", "exit_mmap"]
+    assert of_stack([mark(name) for name in names], True, False, True) == "system"
+    within = ["asm_sysvec_reschedule_ipi", "irqentry_exit", "preempt_schedule_irq", "sysvec_apic_timer_interrupt"]
+    assert of_stack([mark(name) for name in within], True, False, True) == "irq"
+    assert mark("irqentry_exit.isra.0") == mark("irqentry_exit")

@@ -102,3 +102,17 @@ def test_a_function_that_gets_another_name_gets_another_frame() -> None:
     assert functions.ids == [7]
     functions.add(Function(1, 10, 20, "new"))
     assert (functions.names, functions.ids) == (["new"], [0])
+
+
+def test_images_that_were_renewed_are_numbered_and_named_anew() -> None:
+    def mapped(path: bytes, inode: int) -> Mapped:
+        return Mapped(0, 1, 0x1000, 0x1000, 0, (8, 1), inode, 0, path)
+
+    images = Images()
+    assert images.locate(mapped(b"/a", 1)) == 1
+    assert images.locate(mapped(b"/b", 2)) == 2
+    images.renew()
+    assert images.locate(mapped(b"/c", 3)) == 1
+    assert images.locate(mapped(b"/b", 2)) == 2
+    assert [images.module(number) for number in (1, 2)] == ["/c", "/b"]
+    assert images.image(2).path == b"/b"

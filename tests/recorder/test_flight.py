@@ -92,10 +92,10 @@ def flown() -> tuple[Memory, list[Status]]:
 def test_three_seconds_have_everything_in_them(flown: tuple[Memory, list[Status]]) -> None:
     store, told = flown
     rows = store.all()
-    assert len(store.batches) in (4, 5)
+    assert len(store.batches) in (3, 4)
     moments = {*rows["cpu"].ints("time").tolist()}
     assert 16 <= len(moments) <= 45
-    assert len(rows["anchors"]) >= 4
+    assert len(rows["anchors"]) >= 3
     assert len({*rows["memcg"].ints("time").tolist()}) >= 3
     assert {"cpu", "memcg", "clock", "samples", "vmstat", "kernel-log"} <= rows.sources().keys()
     assert rows.on("cpu")
@@ -227,13 +227,14 @@ def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_w
     store = Memory()
 
     def told(_: Status) -> None:
-        released.set()
+        if len(store.batches) == 2:  # in the first it is found stuck, in the second the others go on
+            released.set()
 
-    with ready(Options(hz=0, for_ns=int(3.2 * SECOND))) as it:
+    with ready(Options(hz=0, for_ns=6 * SECOND)) as it:
         it.run(store, lambda: False, told)
     before, after = Recording(it.node), Recording(it.node)
     for at, (_, rows) in enumerate(store.batches):
-        (before if at < 1 else after).extend(rows)
+        (before if at < 2 else after).extend(rows)
     assert "no answer within" in before.why_off("hung")
     assert before.counter("hung") is None
     assert before.counter("half") is None

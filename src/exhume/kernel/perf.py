@@ -70,6 +70,7 @@ class Flag(IntFlag):
     TASK = 1 << 13
     WATERMARK = 1 << 14
     SAMPLE_ID_ALL = 1 << 18
+    EXCLUDE_GUEST = 1 << 20
     EXCLUDE_CALLCHAIN_USER = 1 << 22
     MMAP2 = 1 << 23
     COMM_EXEC = 1 << 24
@@ -153,15 +154,17 @@ class Ring:
         """`size` is that of the data: a power of two of pages."""
         self._size = size
         self._memory = mmap.mmap(fd, mmap.PAGESIZE + size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._positions = memoryview(self._memory)[_DATA_HEAD : _DATA_TAIL + 8].cast("Q")
+        """Head and tail, each read and written by one instruction: struct would clear the tail before it writes it."""
 
     def close(self) -> None:
+        self._positions.release()
         self._memory.close()
 
     @property
     def head(self) -> int:
         """How far the kernel has written."""
-        position: int = struct.unpack_from("=Q", self._memory, _DATA_HEAD)[0]
-        return position
+        return self._positions[0]
 
     def take(self, head: int | None = None) -> bytes:
         """All records that are not yet taken, up to `head`; their place is given back to the kernel.
@@ -171,7 +174,7 @@ class Ring:
         """
         if head is None:
             head = self.head
-        tail: int = struct.unpack_from("=Q", self._memory, _DATA_TAIL)[0]
+        tail = self._positions[1]
         length = min(head - tail, self._size)
         if length <= 0:
             return b""
@@ -179,7 +182,7 @@ class Ring:
         data = self._memory[base + start : base + min(start + length, self._size)]
         if len(data) < length:
             data += self._memory[base : base + length - len(data)]
-        struct.pack_into("=Q", self._memory, _DATA_TAIL, head)
+        self._positions[1] = head
         return data
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-IDLE, SOFTIRQ, IRQ = 1, 2, 4
+IDLE, SOFTIRQ, IRQ, LEFT = 1, 2, 4, 8
 
 # The idle loop: kernel/sched/idle.c, arch/*/kernel/process.c. Only the idle task of a core runs it.
 _IDLE = frozenset(
@@ -22,11 +22,20 @@ _IRQ = frozenset(
     "gic_handle_irq el1_irq el0_irq el1_interrupt el0_interrupt el1h_64_irq el0t_64_irq irq_work_interrupt "
     "xen_hvm_callback_vector hyperv_callback_vector asm_common_interrupt exc_nmi asm_exc_nmi nmi default_do_nmi".split()
 )
+# On the way out of an interrupt the task goes on: signals, preemption, exit (kernel/entry/common.c, arch/*/kernel/signal.c).
+_LEFT = frozenset(
+    "irqentry_exit irqentry_exit_to_user_mode exit_to_user_mode_loop exit_to_user_mode_prepare prepare_exit_to_usermode "
+    "do_notify_resume preempt_schedule_irq arm64_preempt_schedule_irq raw_irqentry_exit_cond_resched "
+    "irqentry_exit_cond_resched exit_to_user_mode retint_user".split()
+)
 _IRQ_BEGINNINGS = ("sysvec_", "asm_sysvec_", "__sysvec_")
 
 
 def mark(name: str) -> int:
     """What a function of the kernel says about the stacks it is on."""
+    name = name.split(".", 1)[0]  # .isra.0, .constprop.0, .llvm.123
+    if name in _LEFT:
+        return LEFT
     if name in _IDLE:
         return IDLE
     if name in _SOFTIRQ:
@@ -37,11 +46,11 @@ def mark(name: str) -> int:
 
 
 def of_stack(marks: Iterable[int], kernel: bool, idle_task: bool, named: bool) -> str:
-    """The class of a stack: the marks of its functions, whether it has any of the kernel, whether it is of pid 0 (which in a
-    container is every process of others, too), and whether the kernel's functions have names at all."""
+    """The class of a stack: the marks of its functions, the outermost first, whether it has any of the kernel, whether it is
+    of pid 0 (which in a container is every process of others, too), and whether the kernel's functions have names at all."""
     found = 0
     for each in marks:
-        found |= each
+        found = found & ~IRQ if each == LEFT else found | each
     if found & SOFTIRQ:
         return "softirq"
     if found & IRQ:

@@ -115,7 +115,8 @@ class Images:
         """All are forgotten, and numbers are given anew: those that address spaces hold stand for nothing any more."""
         self._renewed += 1
         self._numbers.clear()
-        del self._images[1:], self._functions[1:]
+        self._files.clear()
+        del self._images[1:], self._functions[1:], self._modules[1:]
 
     def key(self, number: int) -> int:
         """What an image is called where names are asked for: never given to another one."""

@@ -22,7 +22,8 @@ _LARGEST: Final = 128 << 20
 _CHUNK: Final = 1 << 20
 _GATHER: Final = 1 << 13
 # What begins so is no code: FUNCTION_PADDING of arch/x86/include/asm/linkage.h, and where kCFI keeps a type.
-_NO_CODE: Final = (b"__pfx_", b"__cfi_")
+# On arm64 modules have mapping symbols, $x and $d, which mark where code and data begin (AAELF64, 5.5.5).
+_NO_CODE: Final = (b"__pfx_", b"__cfi_", b"$")
 # include/asm-generic/sections.h: these mark where code ends.
 _ENDS: Final = frozenset((b"_etext", b"_einittext", b"__init_end", b"_end"))
 _MARK: Final = re.compile(rb"_(text|start|end|begin)$|\.(cold|part|isra|constprop)")

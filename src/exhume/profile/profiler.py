@@ -16,6 +16,7 @@ from exhume.profile.classes import of_stack
 from exhume.profile.frames import Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
+from exhume.profile.patience import PatientRoot
 from exhume.profile.sampler import Taken
 from exhume.profile.spaces import Space
 from exhume.profile.tasks import MOST_NAMES, NO_PID, Process, Tasks, Told
@@ -52,8 +53,9 @@ class Profiler:
         self._root = root
         self._with_cgroups = cgroups
         self._images = Images()
-        self._frames = Frames(root, self.kernel, self._images, symbols)
-        self.tasks = Tasks(root, self._images, unified, self._changed)
+        patient = PatientRoot(root)
+        self._frames = Frames(patient, self.kernel, self._images, symbols)
+        self.tasks = Tasks(patient, self._images, unified, self._changed)
         self._threads: dict[tuple[int, int], tuple[int, Space, bool]] = {}
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
         self._raw: dict[tuple[int, bytes], int] = {}

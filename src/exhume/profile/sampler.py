@@ -197,7 +197,7 @@ class Sampler:
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _with_cgroups(self, kind: Kind, config: int, cpu: int) -> int:
-        flags = Flag.DISABLED | Flag.FREQ | Flag.WATERMARK
+        flags = Flag.DISABLED | Flag.FREQ | Flag.WATERMARK | Flag.EXCLUDE_GUEST
         if self._kernel_only:
             flags |= Flag.EXCLUDE_CALLCHAIN_USER
         for sample in (_SAMPLE | Sample.CGROUP, _SAMPLE):

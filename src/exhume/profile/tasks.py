@@ -4,6 +4,7 @@ What the kernel told of them while we ran is in the side-band, which is only loo
 was there before us is in /proc. A process that is gone, and of which neither tells, is a number without a name.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -166,7 +167,7 @@ class Tasks:
             return process.cgroup
         else:
             path = (process.pid not in self._ending and self._read_cgroup(process.pid)) or process.cgroup
-            if known and path:
+            if known and path and self._is(path, number):
                 self._keep_cgroup(number, path)
         process.cgroup_read, process.cgroup_id = True, number
         if path != process.cgroup:
@@ -231,6 +232,13 @@ class Tasks:
             return parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
         except Unreadable:
             return ""
+
+    def _is(self, path: str, number: int) -> bool:
+        """Whether a path is that of a cgroup's number: its process may have been moved since its sample was taken."""
+        try:
+            return os.stat(self._root.at(f"sys/fs/cgroup{path}")).st_ino == number
+        except OSError:
+            return False
 
     def _keep_cgroup(self, number: int, path: str) -> None:
         self._cgroups[number] = path

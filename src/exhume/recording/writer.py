@@ -162,7 +162,10 @@ class Writer:
                 raise ExhumeError(f"{shown} holds something that is not a recording: name a directory that is new or empty")
             if found.st_uid != os.geteuid():
                 raise ExhumeError(f"{shown} belongs to user {found.st_uid}: name a directory of your own to record into")
-            if found.st_mode & 0o077:
+            if found.st_mode & 0o077 and layout.MARK not in names:
+                # Not to be made ours alone: somebody may want to use an empty /mnt or /dev/shm later.
+                if found.st_mode & 0o1022 or os.path.ismount(self._path):
+                    raise ExhumeError(f"{shown} is there for others as well: name a directory in it that is not there yet")
                 os.chmod(self._path, 0o700)
             self._take_lock()
             if layout.MARK not in names:
