@@ -31,8 +31,8 @@ BATCH_NS = 1_400_000_000
 SHARE = 0.005
 # Sources tell of themselves when they change, and again after so long; our own cost is noted as often.
 TELL_NS = 10_000_000_000
-# How often CPUs are looked for that came or went.
-CPUS_NS = 5_000_000_000
+# How often CPUs are looked for that came or went; at once where a descriptor says that its CPU is gone.
+CPUS_NS = 2_500_000_000
 CHAPTER_NS = 3_600_000_000_000
 # Wall time that jumps by more than that against the kernel's clock was set by somebody.
 STEP_NS = 200_000_000
@@ -109,6 +109,7 @@ class Flight:
         self._held: list[Taken] = []
         self._held_bytes = 0
         self._tick_cost = 0
+        self._cpu_gone = False
         self._register()
 
     def close(self) -> None:
@@ -196,7 +197,7 @@ class Flight:
         crew.collect(rows)
         start = time.thread_time_ns()
         if self._profiler is not None and self._sampler is not None:
-            if now - state.cpus > CPUS_NS:
+            if self._cpu_gone or now - state.cpus > CPUS_NS:
                 state.cpus = now
                 self._follow(rows, now)
             self._take()
@@ -269,6 +270,7 @@ class Flight:
 
     def _follow(self, rows: Recording, now: int) -> None:
         assert self._sampler is not None
+        self._cpu_gone = False
         self._take()
         changed = self._sampler.follow(online_cpus(Root()))
         for what in changed:
@@ -295,6 +297,7 @@ class Flight:
             if self._held_bytes > LARGEST_HELD:
                 self._shed()
         else:  # a CPU that is going: its descriptors say so all the time until they are closed
+            self._cpu_gone = True
             time.sleep(left / 1e9)
 
     def _shed(self) -> None:
