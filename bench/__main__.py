@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check, record, store, zombies
+from bench import check, imports, record, store, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "store-quiet": store.quiet_store,
     "store-window": store.store_window,
     "store-growth": store.store_growth,
+    "import-cost": imports.import_cost,
 }
 
 

@@ -33,7 +33,7 @@ def everything(data: bytes) -> None:
         assert {len(column) for column in (found.task, found.time, found.core, found.cgroup, found.begin)} == {len(found.end)}
         assert found.lost >= 0
         assert found.throttled >= 0
-    told, _ = records.tasks(data)
+    told = records.tasks(data)
     for pid in {*told.pid.tolist()} - {-1}:
         told.of(np.array([pid], dtype=np.int64))
     for at in records.starts(data):
@@ -77,7 +77,7 @@ def test_what_was_lost_and_throttled_is_counted() -> None:
     data = made.lost(7) + made.sample(1, 1, 1) + made.lost_samples(5) + made.throttle() + made.lost(1) + made.throttle()
     found = records.samples(data, True)
     assert (found.lost, found.throttled, len(found.time)) == (13, 2, 1)
-    told, _ = records.tasks(data)
+    told = records.tasks(data)
     assert told.lost == 8
 
 
@@ -91,7 +91,8 @@ def test_what_happens_to_tasks_comes_back_as_it_was_written(pid: int, other: int
         + made.exit_of(pid, when, tid or 1)
         + made.cgroup(77, b"/a/" + name)
     )
-    told, groups = records.tasks(data)
+    told = records.tasks(data)
+    groups = list(told.groups)
     assert told.of(np.array([pid], dtype=np.int64)) == [
         Forked(when, pid, other, tid or 1),
         Named(when, pid, tid, False, name),
@@ -105,7 +106,7 @@ def test_what_happens_to_tasks_comes_back_as_it_was_written(pid: int, other: int
 
 def test_records_are_picked_by_process_in_the_order_of_the_ring() -> None:
     data = made.comm(5, 5, b"a", 30) + made.comm(6, 6, b"b", 20) + made.lost(3) + made.comm(5, 9, b"c", 10)
-    told, _ = records.tasks(data)
+    told = records.tasks(data)
     assert [each.time for each in told.of(np.array([5], dtype=np.int64))] == [30, 10]
     assert [each.time for each in told.of(np.array([5, 6], dtype=np.int64))] == [30, 20, 10]
 

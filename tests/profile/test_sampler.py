@@ -175,11 +175,25 @@ def test_a_cpu_that_was_away_and_is_back_is_opened_anew(monkeypatch: pytest.Monk
     """The kernel takes an event off a CPU that goes: the time it was enabled stands still. Here it is made to."""
     with Sampler(CPUS, 97) as taking:
         stopped = taking.descriptors()[0]
-        read = sampler._enabled_ns
-        monkeypatch.setattr(sampler, "_enabled_ns", lambda fd: 5 if fd == stopped else read(fd))
+        read = sampler._times
+        monkeypatch.setattr(sampler, "_times", lambda fd: (5, 5) if fd == stopped else read(fd))
         assert taking.follow(CPUS) == []
         assert taking.follow(CPUS) == [f"CPU {CPUS[0]} was away", f"CPU {CPUS[0]} came online"]
         assert sorted(taking.cpus) == CPUS
+
+
+@needs_root
+def test_counters_that_others_use_too_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel lets events take turns, the time it ran grows slower than the time it was enabled: made to here."""
+    clock = iter(range(1_000, 100_000, 1_000))
+    with Sampler(CPUS[:1], 97) as taking:
+        assert taking.reason == ""
+        monkeypatch.setattr(sampler, "_times", lambda fd: ((now := next(clock)), now // 2))
+        taking.follow(CPUS[:1])
+        assert taking.reason == ""
+        taking.follow(CPUS[:1])
+        assert taking.shared == 0.5
+        assert "in 50 % of the time" in taking.reason
 
 
 @needs_root

@@ -20,6 +20,7 @@ COMMANDS = {
     "info": "what is in a recording",
     "flame": "a flame graph of any moment of a recording",
     "heat": "the subsecond-offset heat map of a recording, in the terminal",
+    "import": "a recording of what you have: perf.data, perf script, folded stacks, logs",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
@@ -52,6 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def command(name: str) -> Command:
+    name = {"import": "importing"}.get(name, name)  # the one that Python keeps for itself
     module: Command = importlib.import_module(f"exhume.cli.{name}")
     return module
 

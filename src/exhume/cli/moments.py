@@ -11,6 +11,8 @@ from exhume.errors import UsageError
 
 SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
+# A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
+_UNKNOWN = 20 * 365 * _DAY
 FORMS = "say 12:04:31.5, 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or 12345.678 (as dmesg shows it)"
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?"
@@ -185,7 +187,9 @@ def _told(clocks: Clocks, time: int) -> str:
 
 
 def wall(real_ns: int, form: str) -> str:
-    """Local time; a moment outside of what calendars know is told in seconds."""
+    """Local time; a moment outside of what calendars know, or without a time of day, is told in seconds."""
+    if real_ns < _UNKNOWN:
+        return f"{real_ns // SECOND} s"
     try:
         return datetime.fromtimestamp(real_ns // SECOND).strftime(form)
     except (OverflowError, ValueError, OSError):
@@ -193,7 +197,9 @@ def wall(real_ns: int, form: str) -> str:
 
 
 def clock(real_ns: int, dated: bool = False) -> str:
-    """`12:04:31.500` in local time, with the day if asked."""
+    """`12:04:31.500` in local time, with the day if asked; where nobody knows the time of day, seconds as dmesg shows them."""
+    if real_ns < _UNKNOWN:
+        return f"{real_ns // SECOND}.{real_ns % SECOND // 1_000_000:03}"
     form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
     return f"{wall(real_ns, form)}.{real_ns % SECOND // 1_000_000:03}"
 

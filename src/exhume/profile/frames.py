@@ -53,6 +53,8 @@ class Frames:
         self._marks: dict[int, int] = {}
         self._refreshed = time.monotonic()
         self._kernel_frames: set[int] = set()
+        self.renewed = False
+        """The kernel's symbols were read again: what was resolved before may have names by now."""
 
     def number_from(self, first: int) -> None:
         self._next = first
@@ -129,6 +131,7 @@ class Frames:
         if (found < 0).any() and not self._kernel.reason and time.monotonic() - self._refreshed > AGAIN_S:
             self._refreshed = time.monotonic()
             self._kernel.refresh()  # a module or a BPF program was loaded meanwhile
+            self.renewed = True
             found = self._kernel.find(addresses)
         highest = int(found.max(initial=-1))
         if highest >= len(self._kernel_ids):

@@ -16,7 +16,6 @@ from exhume.profile.classes import of_stack
 from exhume.profile.frames import Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
-from exhume.profile.patience import PatientRoot
 from exhume.profile.sampler import Taken
 from exhume.profile.spaces import Space
 from exhume.profile.tasks import MOST_NAMES, NO_PID, Process, Tasks, Told
@@ -42,20 +41,26 @@ class _New(NamedTuple):
 class Profiler:
     """Holds what is known of the node's processes and code between one batch and the next."""
 
-    def __init__(self, root: Root, cgroups: bool, unified: bool = False, symbols: UserSymbols | None = None) -> None:
-        """`cgroups`: samples carry the id of their cgroup; `unified`: it is the id of the one hierarchy."""
-        self.kernel = KernelSymbols(root)
+    def __init__(
+        self,
+        root: Root,
+        cgroups: bool,
+        unified: bool = False,
+        symbols: UserSymbols | None = None,
+        kernel: KernelSymbols | None = None,
+    ) -> None:
+        """`cgroups`: samples carry the id of their cgroup; `unified`: it is the id of the one hierarchy. `root` is where
+        processes are looked up that the side-band does not tell of, and the kernel's symbols unless they are given."""
+        self.kernel = kernel if kernel is not None else KernelSymbols(root)
         self.lost = 0
         """Samples that found no place in a ring."""
         self.throttled = 0
         """How often the kernel paused a CPU's sampling because it took too long."""
         self.taken = 0
-        self._root = root
         self._with_cgroups = cgroups
         self._images = Images()
-        patient = PatientRoot(root)
-        self._frames = Frames(patient, self.kernel, self._images, symbols)
-        self.tasks = Tasks(patient, self._images, unified, self._changed)
+        self._frames = Frames(root, self.kernel, self._images, symbols)
+        self.tasks = Tasks(root, self._images, unified, self._changed)
         self._threads: dict[tuple[int, int], tuple[int, Space, bool]] = {}
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
         self._raw: dict[tuple[int, bytes], int] = {}
@@ -93,9 +98,13 @@ class Profiler:
         """Adds the rows of one batch, about a second."""
         batch = list(taken)
         decoded = records.samples(b"".join(each.samples for each in batch), self._with_cgroups)
+        self.fold(decoded, records.tasks(b"".join(each.tasks for each in batch)), into)
+
+    def fold(self, decoded: records.Samples, tasks: records.Tasks, into: Recording) -> None:
+        """The same from records that were decoded: samples, and what happened to tasks in their time."""
         self.lost += decoded.lost
         self.throttled += decoded.throttled
-        told = self.tasks.hear(b"".join(each.tasks for each in batch), unique(decoded.task & 0xFFFFFFFF))
+        told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
         new: list[_New] = []
         threads = np.zeros(len(decoded.time), dtype=np.int64)
         stacks = np.zeros(len(decoded.time), dtype=np.int64)
@@ -206,7 +215,8 @@ class Profiler:
             numbers[i] = number
             self._raw[each.space.number, each.chain] = number
             self._raw_bytes += len(each.chain)
-        if len(self._raw) > MOST_RAW or self._raw_bytes > LARGEST_RAW:
+        if len(self._raw) > MOST_RAW or self._raw_bytes > LARGEST_RAW or self._frames.renewed:
+            self._frames.renewed = False
             self._forget_raw()
         return numbers
 

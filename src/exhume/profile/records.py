@@ -157,32 +157,35 @@ class Tasks:
     pid: Ints
     """The process a record is about; -1 for those about none."""
     lost: int
+    groups: tuple[Grouped, ...] = ()
+    """The cgroups that were made: few, and nobody's."""
+    clock: int = 1
+    """Where the time of a record is, in words from its end."""
 
     def of(self, pids: Ints) -> list[Mapped | Named | Forked | Exited]:
         """The records about these processes (sorted), parsed, in the order of the rings."""
-        parsed = (parse_task(self.data, int(at)) for at in self.at[among(self.pid, pids)].tolist())
+        parsed = (parse_task(self.data, int(at), self.clock) for at in self.at[among(self.pid, pids)].tolist())
         return [record for record in parsed if record is not None]
 
 
-def tasks(data: bytes) -> tuple[Tasks, list[Grouped]]:
-    """The side-band, and the cgroups that were made (those are few, and nobody's)."""
+def tasks(data: bytes) -> Tasks:
     index = _index(data)
     kind, at = index.kind, index.at
     pid = np.full(len(at), -1, dtype=np.int64)
     about = ((kind == Record.MMAP2) | (kind == Record.COMM) | (kind == Record.FORK) | (kind == Record.EXIT)) & (index.size > 1)
     pid[about] = index.words[at[about] + 1].astype(np.uint32)
     grouped = (parse_cgroup(data, int(where)) for where in at[kind == Record.CGROUP])
-    return Tasks(data, at, pid, index.total(Record.LOST, 2)), [group for group in grouped if group is not None]
+    return Tasks(data, at, pid, index.total(Record.LOST, 2), tuple(group for group in grouped if group is not None))
 
 
-def parse_task(data: bytes, at: int) -> Mapped | Named | Forked | Exited | None:
-    """The record at that word. All end with their time (sample_id_all, with PERF_SAMPLE_TIME alone)."""
+def parse_task(data: bytes, at: int, clock: int = 1) -> Mapped | Named | Forked | Exited | None:
+    """The record at that word. All end with what they were asked to (sample_id_all); the time is so many words from there."""
     at *= 8
     if len(data) < at + _TASK.size:
         return None
     kind, misc, size, pid, other, tid = _TASK.unpack_from(data, at)
-    end = at + (size & ~7) - 8
-    if size < _TASK.size or end + 8 > len(data):
+    end = at + (size & ~7) - 8 * clock
+    if size < _TASK.size + 8 * (clock - 1) or end + 8 > len(data):
         return None
     time = _WORD.unpack_from(data, end)[0] & _LAST
     if kind == _MMAP2:

@@ -30,14 +30,16 @@ from exhume.node.root import Root
 
 LOWEST_HZ, HIGHEST_HZ = 1, 999
 
-_TIME_ENABLED = 1  # PERF_FORMAT_TOTAL_TIME_ENABLED
+_TIMES = 1 | 2  # PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING
 _SAMPLE = Sample.TID | Sample.TIME | Sample.CALLCHAIN | Sample.CPU
 _TASKS = Flag.MMAP | Flag.MMAP2 | Flag.COMM | Flag.COMM_EXEC | Flag.TASK | Flag.SAMPLE_ID_ALL
 _SMALLEST, _LARGEST = 1 << 17, 1 << 20
 _ALL_RINGS = 48 << 20
-# No counter (ENOENT, EOPNOTSUPP), or none free (EBUSY: the watchdog has it, or another profiler).
+# No counter (ENOENT, EOPNOTSUPP, EINVAL), or one that somebody has for himself alone (EBUSY).
 _NO_COUNTER = (errno.ENOENT, errno.EOPNOTSUPP, errno.EBUSY, errno.EINVAL)
 _OTHER_FILES = 256
+# Others count with the same counters, and the kernel lets them take turns: worth telling below that share of the time.
+_SHARED = 0.95
 # 127 frames (kernel.perf_event_max_stack) and what surrounds them.
 _LARGEST_SAMPLE = 1100
 
@@ -56,6 +58,7 @@ class _Cpu:
     samples: Ring
     tasks: Ring
     enabled_ns: int = -1
+    running_ns: int = 0
 
     def close(self) -> None:
         self.samples.close()
@@ -74,6 +77,8 @@ class Sampler:
         """cycles, where the machine counts them; otherwise cpu-clock, a timer."""
         self.cgroups = True
         """Whether samples carry their cgroup (5.7)."""
+        self.shared = 1.0
+        """The share of the time in which samples were taken lately, of the CPU that has least."""
         self._kernel_only = kernel_only
         self._cpus: dict[int, _Cpu] = {}
         wanted = list(cpus)
@@ -84,6 +89,11 @@ class Sampler:
             self._add_all(wanted)
         except OSError as error:
             self.close()
+            if isinstance(error, _Locked):
+                raise Unreadable(
+                    "stack samples need more memory than this user may lock: take CAP_IPC_LOCK, or raise "
+                    "kernel.perf_event_mlock_kb"
+                ) from None
             if error.errno == errno.EINVAL and hz > (highest := _highest_hz()):
                 raise Unreadable(
                     f"the kernel takes at most {highest} stack samples a second: ask for fewer, or raise "
@@ -95,6 +105,13 @@ class Sampler:
             raise
         if not self._cpus:
             raise Unreadable("no CPU is there to take samples on")
+
+    @property
+    def reason(self) -> str:
+        """What is not as it should be; "" for nothing."""
+        if self.shared >= _SHARED:
+            return ""
+        return f"other profilers count, too: samples are taken in {max(0.0, 100 * self.shared):.0f} % of the time"
 
     @property
     def cpus(self) -> list[int]:
@@ -119,12 +136,15 @@ class Sampler:
         for number in [number for number in self._cpus if number not in now]:
             self._cpus.pop(number).close()
             changed.append(f"CPU {number} went offline")
+        self.shared = 1.0
         for number, cpu in list(self._cpus.items()):
-            enabled = _enabled_ns(cpu.sample_fd)
+            enabled, running = _times(cpu.sample_fd)
             if enabled == cpu.enabled_ns:
                 self._cpus.pop(number).close()
                 changed.append(f"CPU {number} was away")
-            cpu.enabled_ns = enabled
+            elif cpu.enabled_ns >= 0:
+                self.shared = min(self.shared, (running - cpu.running_ns) / (enabled - cpu.enabled_ns))
+            cpu.enabled_ns, cpu.running_ns = enabled, running
         for number in sorted(now - self._cpus.keys()):
             try:
                 self._add(number)
@@ -169,7 +189,7 @@ class Sampler:
         fds, rings = [sample_fd], []
         try:
             fds.append(self._open_tasks(number))
-            rings += [Ring(fds[0], self._size), Ring(fds[1], self._task_size)]
+            rings += [_ring(fds[0], self._size), _ring(fds[1], self._task_size)]
             for fd in fds:
                 enable(fd)
         except BaseException:
@@ -203,7 +223,7 @@ class Sampler:
         for sample in (_SAMPLE | Sample.CGROUP, _SAMPLE):
             if self.event and self.cgroups != bool(sample & Sample.CGROUP):
                 continue
-            attributes = Attributes(kind, config, sample, flags, self.hz, _TIME_ENABLED, self._size // 2)
+            attributes = Attributes(kind, config, sample, flags, self.hz, _TIMES, self._size // 2)
             try:
                 fd = open_on_cpu(attributes, cpu)
             except OSError as error:
@@ -221,12 +241,24 @@ class Sampler:
         return open_on_cpu(Attributes(Kind.SOFTWARE, DUMMY, Sample.TIME, flags, watermark=self._task_size // 2), cpu)
 
 
-def _enabled_ns(fd: int) -> int:
-    """For how long the event has been on a CPU that was there."""
+class _Locked(OSError):
+    """The memory of rings is locked, and there is a limit to that."""
+
+
+def _ring(fd: int, size: int) -> Ring:
     try:
-        return int(struct.unpack("=QQ", os.read(fd, 16))[1])
+        return Ring(fd, size)
+    except PermissionError as error:
+        raise _Locked(error.errno, error.strerror) from None
+
+
+def _times(fd: int) -> tuple[int, int]:
+    """For how long the event has been on a CPU that was there, and for how long of that it counted."""
+    try:
+        _, enabled, running = struct.unpack("=QQQ", os.read(fd, 24))
+        return enabled, running
     except (OSError, struct.error):
-        return -1
+        return -1, 0
 
 
 def _highest_hz() -> int:

@@ -58,10 +58,16 @@ def enter() -> None:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the change of user took the one we had
+    _must(_PR_SET_NO_NEW_PRIVS, 1)
+    _must(_PR_SET_DUMPABLE, 0)
+    _must(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of user took the one we had
     _filter_calls()
+
+
+def _must(what: int, argument: int) -> None:
+    """These cannot fail on any kernel we run on; where one does, nobody's file is read."""
+    if _libc.prctl(what, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {what}")
 
 
 def _leave_files(root: bool) -> None:

@@ -66,12 +66,12 @@ class Opener:
                 missed = reason
             except Unreadable as reason:
                 refused = reason
-        if request.what is What.IMAGE and request.inode and any(request.device):
-            # Short processes are gone when their names are asked for. Most were of the node's own root.
-            try:
+        # Short processes are gone when their names are asked for. Most were of the node's own root.
+        with suppress(Missed, Unreadable):
+            if request.what is What.DEBUG:
+                return _open_checked(self._in_own(_debug_path(request.path)))
+            if request.what is What.IMAGE and request.inode and any(request.device):
                 return self._open_own(request)
-            except (Missed, Unreadable):
-                pass
         raise missed or refused or Missed("no process that maps it is left")
 
     def _at(self, name: str) -> bytes:
@@ -120,12 +120,15 @@ class Opener:
             return mapped
         return _open_checked(fd)
 
-    def _open_own(self, request: Request) -> int:
+    def _in_own(self, path: bytes) -> int:
         root = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fd = _path_in(root, request.path)
+            return _path_in(root, path)
         finally:
             os.close(root)
+
+    def _open_own(self, request: Request) -> int:
+        fd = self._in_own(request.path)
         told = os.fstat(fd)
         if not _same(request, told.st_ino, _device(told)):
             os.close(fd)

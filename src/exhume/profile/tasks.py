@@ -31,6 +31,8 @@ MOST_PROCESSES = 8192
 # Threads of one process that are remembered.
 MOST_NAMES = 4096
 _TICK_NS = 10_000_000  # USER_HZ is 100 on x86 and arm64 (include/asm-generic/param.h)
+_START = ~((1 << 23) - 1)
+"""Starts are kept to 8 ms, as /proc has them to 10: each digit more is a byte for every short process there ever was."""
 NO_PID = 0xFFFFFFFF
 """A task that is being taken apart has no number any more."""
 
@@ -75,13 +77,12 @@ class Tasks:
         self._ending: set[int] = set()
         """Who ended in this batch: there is nothing in /proc to look for."""
 
-    def hear(self, tasks: bytes, pids: Ints) -> list[Told]:
+    def hear(self, chunk: records.Tasks, pids: Ints) -> list[Told]:
         """The side-band of a batch, and what it tells about these processes, in order of time: to be `apply`ed between the
         samples, each at its time. What was told earlier of those that nobody asked for so far is applied at once."""
         self._bury()
-        chunk, groups = records.tasks(tasks)
         self.lost += chunk.lost
-        for group in groups:
+        for group in chunk.groups:
             self._keep_cgroup(group.id, decode(group.path))
         # Also about those that were met before and have no sample now: they may have another name when they have one again.
         met = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
@@ -92,7 +93,7 @@ class Tasks:
             for earlier in sorted(_about(_numbered(np.array(unmet, dtype=np.int64)), self._kept), key=_time):
                 self.apply(earlier)
         self._ending = {each.pid for each in told if isinstance(each, Exited) and each.tid == each.pid}
-        if len(tasks) * KEPT <= LARGEST_KEPT:
+        if len(chunk.data) * KEPT <= LARGEST_KEPT:
             self._kept.append(chunk)
         return told
 
@@ -180,13 +181,13 @@ class Tasks:
 
     def _fork(self, told: Forked) -> None:
         if not told.parent:  # in a container, of somebody outside
-            self._keep(Process(told.pid, Space(self._number(), told.pid))).start = told.time
+            self._keep(Process(told.pid, Space(self._number(), told.pid))).start = told.time & _START
             return
         parent = self._processes.get(told.parent) or self._meet(told.parent)
         if not parent.cgroup_read:
             self.cgroup(parent, parent.cgroup_id)
         process = self._keep(Process(told.pid, parent.space.copy(self._number(), told.pid)))
-        process.start = told.time
+        process.start = told.time & _START
         process.names[told.pid] = parent.names.get(told.parent, "")
         process.cgroup, process.owner = parent.cgroup, parent.owner
 
@@ -204,7 +205,7 @@ class Tasks:
                 stat = None
             if stat is not None:
                 process.names[pid] = stat.comm
-                process.start = max(0, stat.start * _TICK_NS - self.boot_offset_ns)
+                process.start = max(0, stat.start * _TICK_NS - self.boot_offset_ns) & _START
         return process
 
     def _keep(self, process: Process) -> Process:

@@ -17,6 +17,8 @@ from exhume.node.cgroups import Tree
 from exhume.node.cpu import MEASURED, Cpu
 from exhume.node.facts import facts, online_cpus
 from exhume.node.root import Root
+from exhume.profile.kernel_symbols import KernelSymbols
+from exhume.profile.patience import PatientRoot
 from exhume.profile.profiler import Profiler
 from exhume.profile.sampler import Sampler, Taken
 from exhume.profile.user_symbols import UserSymbols
@@ -104,7 +106,10 @@ class Flight:
             self.off = str(error)
         self._symbols = None if options.kernel_only or self._sampler is None else UserSymbols(root)
         unified = self._tree.layout.version == "v2"
-        self._profiler = Profiler(root, self._sampler.cgroups, unified, self._symbols) if self._sampler is not None else None
+        self._profiler = None
+        if self._sampler is not None:
+            patient, kernel = PatientRoot(root), KernelSymbols(root)
+            self._profiler = Profiler(patient, self._sampler.cgroups, unified, self._symbols, kernel)
         self._poll = select.epoll()
         self._held: list[Taken] = []
         self._held_bytes = 0
@@ -219,10 +224,11 @@ class Flight:
     ) -> list[tuple[int, str, str, str, int]]:
         told = [said(source, crew) for source in (cpu, *others) if source.state or source in crew.stuck]
         told.append((now, "clock", *clock_state(clock), 0))
-        if self._profiler is None:
+        if self._profiler is None or self._sampler is None:
             told.append((now, "samples", "off", self.off, 0))
         else:
-            told.append((now, "samples", "on", self._profiler.kernel.reason, state.sampling))
+            reason = "; ".join(filter(None, (self._profiler.kernel.reason, self._sampler.reason)))
+            told.append((now, "samples", "on", reason, state.sampling))
         return told
 
     def _count_own(self, rows: Recording, now: int, state: "_Told", store: Store) -> None:

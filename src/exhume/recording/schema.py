@@ -74,7 +74,7 @@ TABLES: dict[str, TableSchema] = {
             ("id", "int", "what samples call it"),
             ("pid", "int", "process; 0 is the idle task of a core"),
             ("tid", "int", "thread"),
-            ("start", "int", "when the process began, on the clock of the recording; 0 where not known"),
+            ("start", "int", "when the process began, on the clock of the recording, to 10 ms; 0 where not known"),
             ("comm", "text", "name of the thread"),
             ("process", "text", "name of the process: that of its first thread"),
             ("cgroup", "text", "its cgroup, where it could be learnt"),

@@ -146,7 +146,7 @@ class Writer:
         self._thread.join(_CLOSE_SECONDS)
         if self._thread.is_alive():
             self._tell("the last segment was not sealed in time; it is readable, and the next recorder will seal it")
-        if self._lock >= 0:
+        elif self._lock >= 0:  # otherwise it is ours until that thread is gone, with us
             os.close(self._lock)
 
     def _prepare(self) -> None:

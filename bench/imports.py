@@ -1,0 +1,90 @@
+"""exhume import: files of perf into a recording, beside what perf itself needs to print them."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.measure import ENVIRONMENT, Row
+from bench.record import _load
+
+EXHUME = [sys.executable, "-m", "exhume"]
+# What `stackcollapse-perf.pl` does, for stacks as `perf script -F comm,ip,sym` prints them.
+_FOLD = """
+/^$/ { if (comm != "") { n = stack; count[comm n]++ } comm = ""; stack = ""; next }
+/^[ \\t]/ { $1 = ""; stack = ";" $0 stack; next }
+{ comm = $0 }
+END { if (comm != "") count[comm stack]++; for (each in count) print each, count[each] }
+"""
+
+
+@contextmanager
+def _capture(samples: int) -> Iterator[str]:
+    """A perf.data of so many samples or more, of two cores under a mixed load."""
+    if shutil.which("perf") is None:
+        raise RuntimeError("there is no perf (Debian: linux-perf)")
+    with tempfile.TemporaryDirectory() as place:
+        path = f"{place}/perf.data"
+        seconds = 30
+        while True:
+            with _load(seconds + 5):
+                command = ["perf", "record", "-q", "-F", "9999", "-a", "-g", "-o", path, "--", "sleep", str(seconds)]
+                subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+            if _samples(path) >= samples or seconds > 240:
+                break
+            seconds *= 2
+        yield path
+
+
+def _samples(path: str) -> int:
+    done = subprocess.run(["perf", "script", "-i", path, "-F", "time"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return sum(1 for line in done.stdout.splitlines() if line.strip())
+
+
+def _timed(command: "list[str] | str") -> tuple[float, int]:
+    """Seconds, and the most memory in kB."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, shell=isinstance(command, str), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command} ended with {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss
+
+
+def import_cost(samples: int = 500_000) -> Iterator[Row]:
+    """perf.data and the text of perf script into a stored recording, and to the first picture."""
+    with _capture(samples) as path:
+        count = _samples(path)
+        script, _ = _timed(f"perf script -i {path} 2>/dev/null")
+        bare, memory = _timed([*EXHUME, "import", path, "-o", f"{path}.bare", "--no-symbols", "--quiet"])
+        named, more = _timed([*EXHUME, "import", path, "-o", f"{path}.named", "--quiet"])
+        megabytes = os.path.getsize(path) / 1e6
+        yield Row(f"perf.data of {count:,} samples, {megabytes:,.0f} MB: samples/s stored, no symbols, against perf script",
+                  count / bare, count / script, "/s", None)  # fmt: skip
+        yield Row("  seconds without symbols (bar: 300,000 samples/s)", bare, None, "s", count / 300_000)
+        yield Row("  seconds with symbols (bar: 150,000 samples/s)", named, None, "s", count / 150_000)
+        yield Row("  memory at its height", max(memory, more) / 1024, None, "MB", 400.0)
+        text = f"{path}.txt"
+        subprocess.run(f"perf script -i {path} > {text} 2>/dev/null", shell=True, check=True)
+        read, memory = _timed([*EXHUME, "import", text, "-o", f"{path}.text", "--quiet"])
+        yield Row(
+            f"the text of perf script, {os.path.getsize(text) / 1e6:,.0f} MB (bar: 150,000 samples/s)",
+            read,
+            None,
+            "s",
+            count / 150_000,
+        )
+        yield Row("  memory at its height", memory / 1024, None, "MB", 400.0)
+        os.unlink(text)
+        heat, _ = _timed([*EXHUME, "heat", path])
+        yield Row("first heat map from perf.data, against perf script", heat, script, "s", 1 / 5)
+        flame, _ = _timed([*EXHUME, "flame", path, "-o", f"{path}.svg"])
+        with open(f"{path}.awk", "w", encoding="utf-8") as file:
+            file.write(_FOLD)
+        folded, _ = _timed(f"perf script -i {path} -F comm,ip,sym 2>/dev/null | awk -f {path}.awk")
+        yield Row("whole flame graph from perf.data, against perf script and awk", flame, folded, "s", 1 / 3)

@@ -1,0 +1,275 @@
+"""Files of other tools into one recording, on one time axis.
+
+Every file becomes a chapter of its own. The axis is the clock since boot where any file has it, since that is the one that
+stacks and the kernel's lines share; files that know only the time of day are put onto it by an anchor, and without one they
+are not guessed at.
+"""
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from exhume.errors import ExhumeError
+from exhume.recording.incoming import HEAD, Anchor, Ids, Import, Input, Wanted
+from exhume.recording.recording import Node, Recording
+from exhume.recording.schema import TABLES
+from exhume.recording.writer import Writer
+from exhume.text import printable
+
+# In the order in which a file is asked: the ones that are sure of themselves first.
+FORMATS = {
+    "perf.data": "exhume.profile.importing.perf_data",
+    "journalctl -o json": "exhume.node.journal_json",
+    "perf script": "exhume.profile.importing.perf_script",
+    "kernel log": "exhume.node.log_text",
+    "folded stacks": "exhume.profile.importing.folded",
+}
+_PART_NS = 60_000_000_000
+_UNBOUNDED = 1 << 60
+
+
+class Format(Protocol):
+    """What a module of FORMATS has."""
+
+    def looks(self, head: bytes) -> bool: ...
+    def opened(self, source: Input, wanted: Wanted) -> Import: ...
+
+
+@dataclass(slots=True)
+class Brought:
+    """What came of it."""
+
+    files: list[tuple[str, str]] = field(default_factory=list)
+    """Name and format of each."""
+    samples: int = 0
+    events: int = 0
+    anchor: Anchor | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _File:
+    source: Input
+    format: str
+    content: Import
+
+
+def bring_in(
+    paths: Sequence[str],
+    directory: str,
+    wanted: Wanted | None = None,
+    anchor: Anchor | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Brought:
+    """Read these files, or those in these directories, into a new recording."""
+    brought = Brought()
+    opened = _open_all(paths, wanted or Wanted(), brought)
+    try:
+        _bring(opened, directory, anchor, brought, progress)
+    finally:
+        for file in opened:
+            file.source.close()
+    return brought
+
+
+def importable(path: str) -> bool:
+    """Whether this is no recording of ours but a file, or a directory of files, to be imported."""
+    return path == "-" or not os.path.isdir(path) or not os.path.exists(os.path.join(path, "recording.json"))
+
+
+def _open_all(paths: Sequence[str], wanted: Wanted, brought: Brought) -> list[_File]:
+    opened: list[_File] = []
+    try:
+        for path in paths:
+            if os.path.isdir(path):
+                found = [one for name in _names(path) if (one := _open_any(os.path.join(path, name), wanted, brought))]
+                if not found:
+                    raise ExhumeError(f"{printable(path)} has no file in it that exhume can read: {_known()}")
+                opened += found
+            else:
+                opened.append(_open(path, wanted))
+    except BaseException:
+        for file in opened:
+            file.source.close()
+        raise
+    return opened
+
+
+def _names(path: str) -> list[str]:
+    try:
+        found = [entry.name for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith(".")]
+    except OSError as error:
+        raise ExhumeError(f"{printable(path)} cannot be read: {error.strerror}") from error
+    return sorted(found)
+
+
+def _open_any(path: str, wanted: Wanted, brought: Brought) -> _File | None:
+    """One of a directory: what cannot be read is told and passed over."""
+    try:
+        return _open(path, wanted)
+    except ExhumeError as error:
+        brought.notes.append(f"passed over: {error}")
+        return None
+
+
+def _open(path: str, wanted: Wanted) -> _File:
+    source = Input(path)
+    try:
+        head = source.head(HEAD)
+        if not head:
+            raise ExhumeError(f"{source.name} is empty")
+        for name, module in FORMATS.items():
+            known: Format = importlib.import_module(module)
+            if known.looks(head):
+                return _File(source, name, known.opened(source, wanted))
+        raise ExhumeError(f"{source.name} is nothing that exhume can read: {_known()}")
+    except BaseException:
+        source.close()
+        raise
+
+
+def _known() -> str:
+    return (
+        "perf.data, the text of perf script, folded stacks, dmesg or syslog text and journalctl -o json are known, gzip as well"
+    )
+
+
+def _bring(
+    opened: list[_File], directory: str, given: Anchor | None, brought: Brought, progress: Callable[[float], None] | None
+) -> None:
+    contents = [file.content for file in opened]
+    axis = "boot" if any(content.axis == "boot" for content in contents) else "wall"
+    brought.anchor = anchor = _choose(given, contents) if axis == "boot" else None
+    if given is not None and axis == "wall":
+        brought.notes.append("--anchor was not needed: these files have the time of day")
+    alone = [file.source.name for file in opened if file.content.axis == "wall"]
+    if axis == "boot" and anchor is None and alone:
+        raise ExhumeError(
+            f"{alone[0]} has the time of day, the other files the time since boot: give one moment of both, "
+            "--anchor 12345.678=2026-01-31T12:04:31Z, or boot=2026-01-31T08:30:00Z"
+        )
+    shift = anchor.time - anchor.real if anchor is not None else 0
+    node = _node(contents)
+    total = sum(file.source.size for file in opened)
+    before = 0
+    ids = Ids()
+    for file in opened:
+        about = {"imported": file.source.name, "format": file.format, "clock": _clock(axis, anchor), **file.content.about}
+        with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
+            offset = shift if file.content.axis == "wall" and axis == "boot" else 0
+            for rows in _rows(file, ids, offset, shift, axis, writer):
+                brought.samples += len(rows["samples"])
+                brought.events += len(rows["events"])
+                writer.append(rows)
+                if progress is not None and total:
+                    progress((before + file.source.done * file.source.size) / total)
+            if writer.lost:
+                raise ExhumeError(f"the recording could not be written: {'; '.join(writer.troubles)}")
+        before += file.source.size
+        brought.files.append((file.source.name, file.format))
+        brought.notes += [f"{file.source.name}: {note}" for note in file.content.notes]
+        brought.notes += writer.troubles
+    if not brought.samples and not brought.events:
+        brought.notes.append("nothing was found in it: no sample, and no line of the kernel that is known")
+    if axis == "boot" and anchor is None:
+        brought.notes.append(
+            "no file says what time of day it was: times are seconds since boot; --anchor gives them a wall clock"
+        )
+    elif anchor is not None and not anchor.sure:
+        brought.notes.append(f"the time of day is {anchor.how}; --anchor sets it right")
+
+
+def _clock(axis: str, anchor: Anchor | None) -> str:
+    if axis == "wall":
+        return "time of day"
+    return "since boot, without an anchor" if anchor is None else f"since boot, anchored: {anchor.how}"
+
+
+def _choose(given: Anchor | None, contents: Iterable[Import]) -> Anchor | None:
+    """The one that was given, else one that is sure, else a guess."""
+    if given is not None:
+        return given
+    found = [anchor for content in contents for anchor in content.anchors]
+    return min(found, key=lambda anchor: not anchor.sure, default=None)
+
+
+def _node(contents: Sequence[Import]) -> Node:
+    """What the files say together; the first that says something has it."""
+
+    def first(name: str) -> str:
+        return next((found for content in contents if (found := getattr(content.node, name))), "")
+
+    cpus = max(content.node.cpus for content in contents)
+    return Node(
+        first("hostname") or "unknown", first("boot_id") or "imported", first("kernel"), first("cgroups") or "none", cpus
+    )
+
+
+def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
+    """Batches on the recording's axis, none longer than a minute, each with its anchors and the first with its sources."""
+    content, told = file.content, False
+    for batch in content.batches(ids):
+        for rows in _parts(batch, offset):
+            begin, end = _span(rows)
+            for time in (begin, end) if end > begin else (begin,):
+                real = time if axis == "wall" else time - shift
+                rows["anchors"].add(time, time, time, real, -1)
+            if not told:
+                told = True
+                kind = "samples" if len(rows["samples"]) else "kernel-log"
+                rows["sources"].add(begin, kind, "on", f"imported: {file.format}", 0)
+            yield rows
+        if content.full:
+            content.forget()
+            writer.turn()
+
+
+def _span(rows: Recording) -> tuple[int, int]:
+    times = [found for table in ("samples", "events") if len(found := rows[table].ints("time"))]
+    return (min(int(found.min()) for found in times), max(int(found.max()) for found in times)) if times else (0, 0)
+
+
+def _parts(batch: Recording, offset: int) -> Iterator[Recording]:
+    """Minute by minute: a segment of the store is about one. The dictionaries come with the first."""
+    timed = [name for name in ("samples", "events") if len(batch[name])]
+    if not timed:
+        return
+    minutes = {name: (batch[name].ints("time") + offset) // _PART_NS for name in timed}
+    for at, minute in enumerate(sorted({int(one) for found in minutes.values() for one in set(found.tolist())})):
+        rows = Recording(batch.node)
+        if not at:
+            for name in ("frames", "stacks", "threads"):
+                rows[name].extend(batch[name])
+        for name in timed:
+            kept = np.flatnonzero(minutes[name] == minute)
+            if len(kept):
+                rows[name].add_columns(_taken(batch, name, kept, offset))
+        yield rows
+
+
+def _taken(
+    batch: Recording, name: str, kept: "np.ndarray[tuple[int], np.dtype[np.int64]]", offset: int
+) -> Mapping[str, list[object]]:
+    columns: dict[str, list[object]] = {}
+    for column in TABLES[name].columns:
+        if column.kind == "time":
+            columns[column.name] = batch[name].ints(column.name)[kept] + offset  # type: ignore[assignment]
+        elif column.kind == "int":
+            columns[column.name] = batch[name].ints(column.name)[kept]  # type: ignore[assignment]
+        else:
+            values = batch[name].texts(column.name)
+            columns[column.name] = [values[at] for at in kept.tolist()]
+    return columns
+
+
+def remove(directory: str) -> None:
+    """A recording that was made only to be read once."""
+    import shutil
+
+    with suppress(OSError):
+        shutil.rmtree(directory)

@@ -1,0 +1,232 @@
+"""What every importer is: a file of another tool, read once from begin to end, as rows of a recording.
+
+`Input` is the file, whether plain, gzip or a pipe. `Import` is what a format makes of it: who was recorded, on which clock, and
+the rows, some at a time. Formats live with their subject (profile/, node/); recorder/importing.py drives them into the store.
+"""
+
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, NamedTuple, Protocol
+
+from exhume.errors import ExhumeError
+from exhume.recording.recording import Node, Recording
+from exhume.text import from_path, printable
+
+Axis = Literal["boot", "wall"]
+"""The clock of a file: since boot, as perf and dmesg have it, or the time of day, as syslog has it. Both in nanoseconds."""
+
+HEAD = 1 << 16
+"""So much of a file is looked at to tell what it is."""
+_GZIP = b"\x1f\x8b"
+_READ = 1 << 20
+
+
+class Damaged(ExhumeError):
+    """A file that is not what it looks like. The sentence names the file and the byte."""
+
+
+class Anchor(NamedTuple):
+    """A moment of a file's clock, and the wall clock then."""
+
+    time: int
+    real: int
+    how: str
+    """Where that is from, for people: `given`, `the journal has both clocks`, `guessed from the time of the file` ..."""
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an importer is asked for."""
+
+    event: str = ""
+    """Of a file with several: whose samples. "" leaves it to the importer, which says what it chose."""
+    symbols: bool = True
+    """Names for addresses, where the files they are in can be found on this machine."""
+
+
+@dataclass(slots=True)
+class Ids:
+    """The next numbers to give: they are unique in a recording."""
+
+    stacks: int = 1
+    frames: int = 1
+    threads: int = 1
+
+
+class Import(Protocol):
+    """One file. Made by its format's `open_*`, which has read as much as it takes to know these."""
+
+    axis: Axis
+    node: Node
+    """What the file says of the machine; what it does not say is "" or 0."""
+    about: dict[str, str | int | bool]
+    """hz and event of the samples, 0 and "" if there are none or it is not known."""
+    anchors: list[Anchor]
+    """May grow while it is read."""
+    notes: list[str]
+    """What is missing or was passed over, for people; may grow while it is read."""
+
+    def batches(self, ids: Ids) -> Iterator[Recording]:
+        """Rows on the file's own clock, a few megabytes of memory at a time, roughly in order of time. `ids` is kept current.
+
+        Damage in the middle ends it with a note, what is whole was given; Damaged only where nothing at all can be had.
+        """
+        ...
+
+    @property
+    def full(self) -> bool:
+        """So many names are known that a new chapter is due: then `forget` is called before the next batch."""
+        ...
+
+    def forget(self) -> None:
+        """All stacks, frames and threads are told anew, under new numbers."""
+        ...
+
+
+class Input:
+    """A file, read from begin to end, unpacked if it is gzip; `-` is stdin. Knows where it is, for progress and errors."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = "stdin" if path == "-" else printable(from_path(path))
+        self.packed = False
+        """It is gzip: places are those in what was unpacked."""
+        self.at = 0
+        """How much was read, unpacked."""
+        self._ahead = b""
+        self._raw = self._open()
+        told = os.fstat(self._raw.fileno())
+        self.size = told.st_size if _regular(told) else 0
+        """Bytes on disk; 0 for a pipe."""
+        self.changed_ns = told.st_mtime_ns if _regular(told) else 0
+        self._unpacker: zlib._Decompress | None = None
+        self._left = b""
+        if self.head(2) == _GZIP:
+            self.packed = True
+            self._left, self._ahead = self._ahead, b""
+            self._unpacker = zlib.decompressobj(31)
+
+    def _open(self) -> BinaryIO:
+        if self.path == "-":
+            return sys.stdin.buffer
+        try:
+            return open(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0)
+        except OSError as error:
+            raise ExhumeError(f"{self.name} cannot be read: {error.strerror}") from error
+
+    @property
+    def seekable(self) -> bool:
+        """Whether `fileno` can be mapped or read at any place: a plain file."""
+        return self.size > 0 and not self.packed
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    @property
+    def done(self) -> float:
+        """The share of the file that was read, for progress; 0 where nobody knows."""
+        if not self.size:
+            return 0.0
+        try:
+            return min(1.0, self._raw.tell() / self.size)
+        except OSError:
+            return 0.0
+
+    def head(self, length: int = HEAD) -> bytes:
+        """The beginning, which is still there to be read."""
+        while len(self._ahead) < length and (more := self._more()):
+            self._ahead += more
+        return self._ahead[:length]
+
+    def read(self, length: int = _READ) -> bytes:
+        """At most so much, at least a byte; b"" is the end."""
+        if not self._ahead:
+            self._ahead = self._more()
+        taken, self._ahead = self._ahead[:length], self._ahead[length:]
+        self.at += len(taken)
+        return taken
+
+    def exactly(self, length: int) -> bytes:
+        """So much, or less at the end."""
+        parts, left = [], length
+        while left and (part := self.read(left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if self.path != "-":
+            self._raw.close()
+
+    def _more(self) -> bytes:
+        if self._unpacker is None:
+            return self._plain()
+        while True:
+            data = self._left or self._plain()
+            try:
+                found = self._unpacker.decompress(data, _READ)
+            except zlib.error as error:
+                raise Damaged(f"{self.name} is not whole: what gzip packed breaks at byte {self.at} of it ({error})") from None
+            self._left = self._unpacker.unconsumed_tail
+            if self._unpacker.eof:  # another one may follow, as after `cat a.gz b.gz`
+                self._left = self._unpacker.unused_data
+                self._unpacker = zlib.decompressobj(31)
+            if found or not (data or self._left):
+                return found
+
+    def _plain(self) -> bytes:
+        try:
+            return self._raw.read(_READ) or b""
+        except OSError as error:
+            raise ExhumeError(f"{self.name} cannot be read at byte {self.at}: {error.strerror}") from error
+
+
+class Lines:
+    """The lines of an input, many at a time, without what would not fit into memory: one that is too long is cut."""
+
+    def __init__(self, source: Input, longest: int = 1 << 16) -> None:
+        self._source = source
+        self._longest = longest
+        self._rest = b""
+        self.cut = 0
+        """How many lines were longer."""
+
+    def blocks(self) -> Iterator[bytes]:
+        """Whole lines, a megabyte or so of them; the last may lack its newline."""
+        while part := self._source.read():
+            end = part.rfind(b"\n") + 1
+            if not end:
+                if len(self._rest) < self._longest:
+                    self._rest += part
+                if len(self._rest) >= self._longest:
+                    self._rest = self._rest[: self._longest]
+                continue
+            if len(self._rest) >= self._longest:
+                self.cut += 1
+            block, self._rest = self._rest + part[:end], part[end:]
+            yield block
+        if self._rest:
+            yield self._rest
+
+
+def _regular(told: os.stat_result) -> bool:
+    import stat
+
+    return stat.S_ISREG(told.st_mode)
+
+
+def memory(data: bytes, name: str = "memory") -> Input:
+    """An input from memory, for tests."""
+    descriptor = os.memfd_create("exhume-input", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, io.SEEK_SET)
+    found = Input(f"/proc/self/fd/{descriptor}")
+    os.close(descriptor)
+    found.name = name
+    return found
