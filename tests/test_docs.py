@@ -57,11 +57,14 @@ def test_the_readmes_example_is_what_check_prints(tmp_path: Path) -> None:
 
     from tests.trees import Moving, incident
 
-    with Moving(incident(tmp_path), cpus=96, saturated=39, process=4242):
-        done = subprocess.run(
-            [sys.executable, "-m", "exhume", "check", "--host", str(tmp_path)], capture_output=True, text=True, check=False
-        )
+    command = [sys.executable, "-m", "exhume", "check", "--host", str(tmp_path)]
     example = re.search(r"<!-- example -->\n```\n\$ sudo exhume check\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert example is not None
     changing = re.compile(r"[23],\d\d\d ms|\d+ s ago|\d\.\d s after|\s+")
-    assert changing.sub(" ", done.stdout) == changing.sub(" ", example[1])
+    with Moving(incident(tmp_path), cpus=96, saturated=39, process=4242):
+        # The files are moved by a thread of ours: on a busy machine it may stand still for a while, and so do the cores then.
+        for _ in range(3):
+            printed = changing.sub(" ", subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+            if printed == changing.sub(" ", example[1]):
+                break
+    assert printed == changing.sub(" ", example[1])

@@ -26,6 +26,8 @@ from exhume.recording.recording import Recording
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.
 MOST_RAW = 1 << 16
 LARGEST_RAW = 16 << 20
+# Times of samples are kept to 2^10 ns, about a microsecond, which is less than a timer is late: a fifth of all bytes.
+GRAIN = 10
 # Stacks after which a new chapter is due: the dictionaries are written anew with every minute.
 MOST_STACKS = 1 << 17
 
@@ -98,10 +100,11 @@ class Profiler:
         """Adds the rows of one batch, about a second."""
         batch = list(taken)
         decoded = records.samples(b"".join(each.samples for each in batch), self._with_cgroups)
-        self.fold(decoded, records.tasks(b"".join(each.tasks for each in batch)), into)
+        self.fold(decoded, records.tasks(b"".join(each.tasks for each in batch)), into, GRAIN)
 
-    def fold(self, decoded: records.Samples, tasks: records.Tasks, into: Recording) -> None:
-        """The same from records that were decoded: samples, and what happened to tasks in their time."""
+    def fold(self, decoded: records.Samples, tasks: records.Tasks, into: Recording, grain: int = 0) -> None:
+        """The same from records that were decoded: samples, and what happened to tasks in their time. `grain`: bits of the
+        time that are not kept."""
         self.lost += decoded.lost
         self.throttled += decoded.throttled
         told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
@@ -118,7 +121,7 @@ class Profiler:
         self._write(into)
         if len(threads):
             self.taken += len(threads)
-            into["samples"].add_columns({"time": decoded.time, "core": decoded.core, "thread": threads, "stack": stacks})
+            into["samples"].add_columns({"time": decoded.time >> grain << grain, "core": decoded.core, "thread": threads, "stack": stacks})
 
     def _plain(self, each: records.Samples, rows: NDArray[np.int64], new: list[_New]) -> tuple[list[int], list[int]]:
         """Thread and stack of samples whose processes are as they were."""

@@ -165,6 +165,7 @@ def _bring(
             for rows in _rows(file, ids, offset, shift, axis, writer):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
+                writer.keep_pace()
                 writer.append(rows)
                 if progress is not None and total:
                     progress((before + file.source.done * file.source.size) / total)

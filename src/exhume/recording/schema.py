@@ -47,7 +47,7 @@ TABLES: dict[str, TableSchema] = {
         _table(
             "samples",
             "Stack samples: what each core did, as often as it was asked. Those of idle cores are kept; `stacks` tells which.",
-            ("time", "time", "when it was taken"),
+            ("time", "time", "when it was taken; by exhume record to a microsecond"),
             ("core", "int", "CPU number"),
             ("thread", "int", "who ran: the id of a row of threads"),
             ("stack", "int", "where: the id of a row of stacks"),

@@ -99,6 +99,11 @@ class Writer:
         """Wait until everything that can be sealed is: for tests and benchmarks."""
         self._jobs.join()
 
+    def keep_pace(self) -> None:
+        """Wait while the sealing thread is behind: for those who write faster than the clock runs."""
+        while self._jobs.unfinished_tasks >= _QUEUE - 1:
+            time.sleep(0.002)
+
     def turn(self) -> None:
         """Begin a new chapter at the next append."""
         self.chapter += 1

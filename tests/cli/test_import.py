@@ -1,0 +1,94 @@
+"""exhume import: what it prints, what it refuses, and that reading commands take files directly."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.cli import importing as command
+from exhume.cli.main import main
+from exhume.recorder import importing
+
+SECOND = 1_000_000_000
+WALL = 1_767_225_600  # 2026-01-01
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "FORMATS", {"made up": "tests.recorder.made_format"})
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def written(tmp_path: Path, text: str = "made-up boot\n5 0 bash f;g\n6 1 swapper do_idle\n") -> str:
+    path = tmp_path / "stacks"
+    path.write_text(text)
+    return str(path)
+
+
+def test_it_says_what_came_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "rec")
+    assert main(["import", written(tmp_path), "-o", place]) == 0
+    out = capsys.readouterr().out
+    assert "2 samples, 0 events from made up" in out
+    assert "5.000 to 6.0" in out
+    assert "! no file says what time of day it was" in out
+    assert main(["info", place]) == 0
+
+
+def test_an_anchor_gives_the_time_of_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "rec")
+    assert main(["import", written(tmp_path), "-o", place, "--anchor", "5.0=2026-01-01T10:00:00Z", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == "exhume.import/1"
+    assert said["anchor"] == {"time_ns": 5 * SECOND, "real_ns": (WALL + 36_000) * SECOND, "how": "given"}
+    assert (said["samples"], said["files"][0]["format"]) == (2, "made up")
+    assert main(["flame", place, "--at", "10:00:00", "--for", "500ms", "--folded"]) == 0
+    assert capsys.readouterr().out == "bash;f_[k];g_[k] 1\n"
+
+
+def test_quiet_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", written(tmp_path), "-o", str(tmp_path / "rec"), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", written(tmp_path), "-o", str(tmp_path)]) == 64
+    assert "is not empty: name a directory that is new" in capsys.readouterr().err
+
+
+def test_nothing_in_it_is_said_by_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", written(tmp_path, "made-up boot\n"), "-o", str(tmp_path / "rec")]) == 3
+    assert "nothing was found in it" in capsys.readouterr().out
+
+
+def test_damage_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", written(tmp_path, "made-up boot\n1 broken x\n"), "-o", str(tmp_path / "rec")]) == 3
+    assert capsys.readouterr().err == "exhume: it is broken at byte 7\n"
+
+
+def test_reading_commands_take_the_file_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path)
+    assert main(["flame", path, "--folded"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["bash;f_[k];g_[k] 1", "swapper;do_idle_[k] 1"]
+    assert "seconds since boot" in said.err
+    assert main(["heat", path]) == 0
+    assert main(["info", path]) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "=", "5=", "5=yesterday", "boot=10:00", "x=2026-01-01T00:00:00Z", "5=+3s", "-5=2026-01-01T00:00:00Z"]
+)
+def test_what_is_no_anchor_is_told_how_one_looks(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["import", "x", "-o", str(tmp_path / "rec"), f"--anchor={text}"])
+    assert ended.value.code == 64
+    assert "is not an anchor; say 12345.678=2026-01-31T12:04:31Z" in capsys.readouterr().err
+
+
+@given(st.integers(0, 10**9 - 1), st.integers(0, 10**9 - 1))
+def test_an_anchor_is_exact_to_the_nanosecond(seconds: int, fraction: int) -> None:
+    found = command.anchor(f"{seconds}.{fraction:09}=2026-01-01T00:00:00Z")
+    assert found == (seconds * SECOND + fraction, WALL * SECOND, "given", True)
