@@ -25,7 +25,7 @@ AGAIN_S = 60.0
 # How long an image is left alone whose names could not be had.
 QUIET_S = 10.0
 # Addresses whose frames are remembered.
-MOST_KNOWN = 1 << 17
+MOST_KNOWN = 1 << 16
 # Frames without a name are kept apart by their offset; there may be many.
 MOST_NAMELESS = 1 << 16
 _SHIFT = 48  # bits of a user address; those above hold the image

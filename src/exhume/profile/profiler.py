@@ -24,8 +24,8 @@ from exhume.recording.arrays import among, unique
 from exhume.recording.recording import Recording
 
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.
-MOST_RAW = 1 << 16
-LARGEST_RAW = 16 << 20
+MOST_RAW = 1 << 15
+LARGEST_RAW = 8 << 20
 # Times of samples are kept to 2^10 ns, about a microsecond, which is less than a timer is late: a fifth of all bytes.
 GRAIN = 10
 # Stacks after which a new chapter is due: the dictionaries are written anew with every minute.

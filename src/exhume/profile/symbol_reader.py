@@ -34,10 +34,11 @@ from exhume.profile.symbol_messages import (
 )
 
 _LARGE: Final = 1 << 20
-_MEMORY: Final = 256 << 20
+_MEMORY: Final = 32 << 20
+"""Of all images together; the one that was asked about last stays however large it is."""
 _MOST_IMAGES: Final = 200
 """With a debug file each, they are fewer than the files that the sandbox allows."""
-_IDLE_S: Final = 60.0
+_IDLE_S: Final = 30.0
 """After that an image is forgotten: its open file would keep a container's file system busy."""
 _PART: Final = 4 << 20
 _AGAIN_S: Final = 1.0
@@ -264,7 +265,8 @@ class Reader:
         size = sum(image.nbytes for image, _ in self._images.values())
         for key in list(self._images):
             image, used = self._images[key]
-            if now - used < _IDLE_S and size <= _MEMORY and len(self._images) <= _MOST_IMAGES:
+            small = size <= _MEMORY or len(self._images) == 1
+            if now - used < _IDLE_S and small and len(self._images) <= _MOST_IMAGES:
                 return
             size -= image.nbytes
             self._timed(key, partial(self._gone, key))
