@@ -20,5 +20,11 @@ class UsageError(ExhumeError):
     exit_code = EXIT_USAGE
 
 
+class Refused(ExhumeError):
+    """Something stands in the way that must not be pushed aside."""
+
+    exit_code = EXIT_CRITICAL
+
+
 class Unreadable(ExhumeError):
     """A source that cannot be seen. Never fatal: the source is reported as off, with this text as the reason."""

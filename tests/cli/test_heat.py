@@ -23,10 +23,15 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_map_of_all_cores(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["heat", recording]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "node-7  2025-10-09 08:53:20 to 08:53:32 (12.0 s)"
+    assert lines[0] == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12.0 s)"
     assert "all cores" in lines
-    assert "  800 ms      +++" in lines
-    assert "    0 ms +++++@@@++++" in lines
+    # It began at 08:53:20.250, so that sshd is busy from .250 to .450 of each second, and core 3 held from 25.250 to 28.250.
+    shown = lines.index("all cores") + 1
+    assert lines[shown : shown + 10] == [
+        *("              +++    ┊", "  800 ms      +++    ┊", "              +++    ┊", "  600 ms      +++    ┊"),
+        *("              +++    ┊", "  400 ms :::::###::::┊", "         +++++@@@++++┊", "  200 ms -----*%%+---"),
+        *("         ┊     +++", "    0 ms ┊     +++"),
+    ]
     assert "         08:53:20" in lines
     assert "              ^^^" in lines
     assert "  ^ core 3 in the kernel for 3 s from 08:53:25.250, at least 100% of each second" in lines
@@ -38,22 +43,22 @@ def test_a_named_core_has_a_map_of_its_own_too(recording: str, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     maps = [lines.index(name) for name in ("all cores", "core 0", "core 3")]
     assert maps == sorted(maps)
-    assert lines[maps[1] + 1 : maps[1] + 11].count("") == 5
-    assert lines[maps[2] + 10] == "    0 ms      @@@"
+    assert not set("".join(lines[maps[1] + 1 : maps[1] + 11])) & {*".:-=+*#%@"}
+    assert lines[maps[2] + 10] == "    0 ms ┊     @@@"
 
 
 def test_strips_by_core_the_oddest_first(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--by", "core"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "a column is a second, the oddest core first"
-    assert lines[3] == "  core 3 ▁▁▁▁▁███▁▁▁▁   25% busy  25% kernel"
+    assert lines[3] == "  core 3 ▁▁▁▁▁▇██▃▁▁▁▁   23% busy  23% kernel"
     assert lines[4].startswith("  core 1 ▃▃▃")
 
 
 def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--width", "20"])
     text = capsys.readouterr().out
-    assert "The last 11 of 12 seconds. Before that: --to 08:53:21.250" in text
+    assert "The last 11 of 13 seconds. Before that: --to 08:53:22.000" in text
     main(["heat", recording, "--width", "41", "--by", "core"])
     assert "a column is 2 seconds" in capsys.readouterr().out
 
@@ -61,7 +66,7 @@ def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str,
 def test_a_window_is_what_is_shown(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--from", "+4s", "--for", "3s"])
     text = capsys.readouterr().out
-    assert "    0 ms +@@\n" in text
+    assert "         +@@\n  200 ms -*%:\n           ++\n    0 ms   ++\n" in text
     assert "for 2 s from 08:53:25.250" in text
 
 
@@ -86,7 +91,7 @@ def test_the_numbers_as_json(recording: str, capsys: pytest.CaptureFixture[str])
     [
         (["--cpu", "77"], 3, "no samples of core 77"),
         (["--width", "3"], 64, "--width"),
-        (["--from", "+1h"], 64, "not in the recording"),
+        (["--from", "+1h"], 3, "not in the recording"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exhume.cli import moments
 from exhume.cli.moments import SECOND, moment, resolve, rfc3339
-from exhume.errors import UsageError
+from exhume.errors import ExhumeError, UsageError
 
 
 @dataclass
@@ -90,7 +90,7 @@ def test_any_text_is_a_moment_or_told(text: str) -> None:
     assert isinstance(resolve(found, CLOCKS), int)
 
 
-@given(st.integers(0, 4_000_000_000 * 1000 - 1))
+@given(st.integers(moments._UNKNOWN // 1_000_000, 4_000_000_000 * 1000 - 1))
 def test_what_we_print_can_be_typed_again(milliseconds: int) -> None:
     real = milliseconds * 1_000_000
     assert moment(rfc3339(real)).ns == real
@@ -161,12 +161,23 @@ def test_windows(argv: str, begin: float, end: float) -> None:
         ("--from +1s --to +2s --for 1s", "one thing too much"),
         ("--from +5s --to +4s", "ends before it begins"),
         ("--at +1s --for 0s", "no window"),
-        ("--from 13:00 --to 13:05", "is not in the recording, which covers 2026-03-10 12:00:00.000 to 2026-03-10 12:10:00.000"),
     ],
 )
 def test_windows_that_cannot_be_meant(argv: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         moments.window(parsed(*argv.split()), CLOCKS)
+
+
+def test_a_window_outside_is_not_there() -> None:
+    says = "is not in the recording, which covers 2026-03-10 12:00:00.000 to 2026-03-10 12:10:00.000"
+    with pytest.raises(ExhumeError, match=says) as raised:
+        moments.window(parsed("--from", "13:00", "--to", "13:05"), CLOCKS)
+    assert raised.value.exit_code == 3
+
+
+def test_where_nobody_knows_the_time_of_day_it_is_told_as_dmesg_does() -> None:
+    assert moments.clock(12_345_678_000_000, dated=True) == "12345.678"
+    assert moment(moments.clock(12_345_678_000_000)).form == "uptime"
 
 
 def test_spans_as_people_say_them() -> None:

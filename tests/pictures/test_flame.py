@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.pictures.flame import BYS, By, Node, build, select, walk
+from exhume.pictures.flame import BYS, By, Node, build, plant, select, walk
 from exhume.pictures.flame_json import as_json
 from exhume.pictures.folded import folded
 from exhume.recording.recording import Recording
@@ -209,3 +209,10 @@ def test_a_stack_may_be_deeper_than_python_is() -> None:
     assert "".join(as_json(root)).count('"name"') == 5002
     assert svg(root, "deep").count("<title>") == 5003
     assert render(root, 80, 10, colour=False)
+
+
+def test_user_space_without_frames_is_called_so() -> None:
+    """What a recorder with --kernel-only has of it."""
+    tally, dictionaries = recorded(Ran(0, "bash", "", 5, "user"), Ran(0, "bash", "k:read", 2))
+    tree = plant(tally, dictionaries, "process", "frame")
+    assert list(folded(tree.node())) == ["bash;[user space] 5", "bash;read_[k] 2"]

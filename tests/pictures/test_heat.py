@@ -8,9 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from exhume.pictures.heat import CoreMap, Saturated, core_map, oddness, of_cores, offset_map, offsets_together, saturated, total
+from exhume.pictures.heat import (
+    CoreMap,
+    Saturated,
+    aligned,
+    core_map,
+    oddness,
+    of_cores,
+    offset_map,
+    offsets_together,
+    saturated,
+    total,
+)
 from exhume.pictures.heat_text import BLOCKS, COLOURS, GAP, LEFT, axis, core_lines, level, mark_lines, offset_lines, runs, scale
-from exhume.recording.summary import CLASSES, SECOND, Summary, summarise
+from exhume.recording.summary import CLASSES, OFFSETS, SECOND, Summary, summarise
 
 HZ = 100
 
@@ -178,3 +189,19 @@ def test_maps_of_nothing() -> None:
     assert heat.cores == []
     assert core_lines(heat, clock, [Saturated(0, 0, 1.0)], False, 10)
     assert np.isnan(offset_map(nothing, 0, 3, 10).shares).all()
+
+
+@given(st.integers(0, 10 * SECOND), st.integers(1, 40))
+def test_other_seconds_hold_the_same_samples(start: int, rows: int) -> None:
+    """What is aligned to another clock is neither lost nor doubled, and lies where it was to half a fiftieth."""
+    time = np.arange(20, 20 + rows) * SECOND
+    busy = np.zeros((rows, OFFSETS), dtype=np.uint8)
+    busy[:, 7] = 3
+    counts = [np.full(rows, number, dtype=np.int64) for number in (97, 0, 3, 0, 0)]
+    found = aligned(Summary._make([time, np.zeros(rows, dtype=np.int64), *counts, busy]), start)
+    assert ((found.time - start) % SECOND == 0).all()
+    assert (int(found.idle.sum()), int(found.system.sum())) == (97 * rows, 3 * rows)
+    second, part = np.nonzero(found.offsets)
+    assert int(found.offsets.sum()) == 3 * rows
+    where = np.sort(found.time[second] + part * (SECOND // OFFSETS))
+    assert np.abs(where - (time + 7 * (SECOND // OFFSETS))).max() <= SECOND // OFFSETS // 2

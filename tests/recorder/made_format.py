@@ -22,7 +22,7 @@ class MadeUp:
         lines = source.exactly(1 << 20).decode().splitlines()
         _, axis, *anchor = lines[0].split()
         assert axis in ("boot", "wall")
-        self.axis = axis  # type: ignore[assignment]
+        self.axis = axis
         self.node = Node("made", "", "6.1", "", 4)
         self.about: dict[str, str | int | bool] = {"hz": 97, "event": wanted.event or "cycles"}
         self.anchors = [Anchor(0, int(anchor[0]) * SECOND, "made up", anchor[1:] != ["guess"])] if anchor else []

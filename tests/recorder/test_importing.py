@@ -141,3 +141,31 @@ def test_a_recording_of_ours_is_not_imported(tmp_path: Path) -> None:
     assert not importing.importable(str(tmp_path / "rec"))
     assert importing.importable(str(tmp_path))
     assert importing.importable(str(tmp_path / "file0"))
+
+
+def test_a_line_that_several_files_have_counts_once(tmp_path: Path) -> None:
+    texts = ("made-up boot\n5 ! reset\n9 ! reset\n", "made-up boot\n5.0001 ! reset\n20 ! reset\n5 ! other\n")
+    brought, folder = bring(tmp_path, *texts)
+    events = folder.load(tables=["events"])["events"]
+    assert sorted(zip(events.ints("time").tolist(), events.texts("message"), strict=True)) == [
+        (5 * SECOND, "other"),
+        (5 * SECOND, "reset"),
+        (9 * SECOND, "reset"),
+        (20 * SECOND, "reset"),
+    ]
+    assert brought.events == 4
+    assert any("1 lines are in several of the files" in note for note in brought.notes)
+
+
+def test_what_a_driver_says_twice_in_one_file_is_kept(tmp_path: Path) -> None:
+    brought, _ = bring(tmp_path, "made-up boot\n5 ! reset\n5.1 ! reset\n")
+    assert brought.events == 2
+
+
+def test_a_file_of_another_boot_is_placed_by_its_time_of_day(tmp_path: Path) -> None:
+    texts = (f"made-up boot {WALL}\n5 ! first\n", f"made-up boot {WALL + 86_400}\n7 ! second\n")
+    brought, folder = bring(tmp_path, *texts)
+    events = folder.load(tables=["events"])["events"]
+    assert sorted(events.ints("time").tolist()) == [5 * SECOND, (86_400 + 7) * SECOND]
+    assert folder.real_ns((86_400 + 7) * SECOND) == (WALL + 86_407) * SECOND
+    assert any("is of another boot" in note for note in brought.notes)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -350,3 +351,58 @@ def test_anybody_with_duckdb_can_read_it(recorded: Path) -> None:
     assert (name, label) == ("ticks", "0")
     types = duckdb.sql(f"describe select * from '{chapter}/*/samples.parquet'").fetchall()
     assert [row[1] for row in types] == ["BIGINT", "SMALLINT", "INTEGER", "INTEGER"]
+
+
+def test_when_nobody_recorded_is_a_gap(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r")
+    for at in (*range(12), *range(60, 75)):
+        store.append(second(at, names=at == 0))
+    store.close()
+    folder = Folder(str(tmp_path / "r"))
+    ((begin, end),) = folder.gaps()
+    assert abs(begin - BEGIN - 12 * SECOND) < SECOND
+    assert abs(end - BEGIN - 60 * SECOND) < SECOND
+    first, last = folder.window
+    assert abs(folder.covered(first, last) - 27 * SECOND) < 2 * SECOND
+    assert folder.gaps(BEGIN, BEGIN + 10 * SECOND) == []
+    inside = (BEGIN + 20 * SECOND, BEGIN + 40 * SECOND)
+    assert folder.gaps(*inside) == [inside]
+    assert folder.covered(*inside) == 0
+
+
+def test_whether_it_is_being_written_is_told_by_its_lock(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r")
+    store.append(second(0, names=True))
+    assert Folder(str(tmp_path / "r")).written
+    store.close()
+    assert not Folder(str(tmp_path / "r")).written
+
+
+def test_every_boot_can_be_looked_at(tmp_path: Path) -> None:
+    for boot in ("boot-1", "boot-2"):
+        node = replace(NODE, boot_id=boot)
+        store = Writer(str(tmp_path / "r"), node, ABOUT, budget_bytes=1 << 30)
+        store.append(second(0, names=True, node=node))
+        if boot == "boot-2":
+            store.append(second(1, node=node))
+        store.close()
+    last, before = Folder(str(tmp_path / "r")), Folder(str(tmp_path / "r"), -1)
+    assert (last.node.boot_id, before.node.boot_id) == ("boot-2", "boot-1")
+    assert (last.count("samples"), before.count("samples")) == (2 * SAMPLES, SAMPLES)
+    for boot in (1, -2):
+        with pytest.raises(ExhumeError, match="has 2 boots: 0 is the last one, -1 the first"):
+            Folder(str(tmp_path / "r"), boot)
+
+
+@pytest.mark.parametrize("table", ["stacks", "frames", "threads"])
+def test_names_that_are_missing_are_told(tmp_path: Path, table: str) -> None:
+    write(tmp_path / "r", 3)
+    (file,) = (tmp_path / "r").glob(f"*Z/{table}.parquet")
+    file.unlink()
+    folder = Folder(str(tmp_path / "r"))
+    folder.count(table)
+    assert any(f"{table}.parquet is not there: names are missing" in note for note in folder.notes)
+    file.write_bytes(b"PAR1")
+    folder = Folder(str(tmp_path / "r"))
+    folder.count(table)
+    assert any(f"{table}.parquet is damaged: names are missing" in note for note in folder.notes)

@@ -1,11 +1,10 @@
 """exhume flame: a flame graph of any window of a recording."""
 
 import argparse
-import re
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli import moments
+from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ examples:
   exhume flame REC --from -10m --comm kubelet -o flame.svg   the last ten minutes of kubelet, as a picture
   exhume flame REC --cpu 39 --no-idle --inverted             the functions that ran on a core, and who called them
   exhume flame REC --folded | flamegraph.pl > x.svg
+  exhume flame perf.data --no-idle                           files of other tools, as exhume import takes them
 
 times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 12345.678 as dmesg shows it.
 An idle core counts: shares are of all samples, unless --no-idle. Colours: orange the kernel, yellow and green user space by
@@ -34,19 +34,15 @@ exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
 # `--by` as pictures.flame.BYS has it, which is not imported before it is needed.
 BYS = ("process", "core", "thread", "none")
+_FULL = 0.9
+_MUCH_UNKNOWN = 0.1
 _ROWS = 40  # lines of text where there is no terminal
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("recording", metavar="RECORDING", help="the recording's directory")
-    moments.arguments(parser)
-    which = parser.add_argument_group("whose samples")
-    which.add_argument("--cpu", type=cpus, metavar="LIST", help="only of these cores: 39 or 0-3,8")
-    which.add_argument("--comm", type=pattern, metavar="REGEX", help="only of threads or processes with such a name")
-    which.add_argument("--pid", type=pids, metavar="N,...", help="only of these processes")
-    which.add_argument("--cgroup", type=pattern, metavar="REGEX", help="only of processes in such a cgroup")
-    which.add_argument("--no-idle", action="store_true", help="leave out the samples of idle cores")
+    opening.arguments(parser)
+    filters.arguments(parser)
     parser.add_argument("--by", choices=BYS, default="process", help="what comes before the stacks (process)")
     parser.add_argument("--inverted", action="store_true", help="begin at the functions that ran, go on to their callers")
     parser.add_argument("-o", "--output", metavar="FILE.svg", help="write the picture; - is stdout")
@@ -54,57 +50,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the tree as JSON (schema exhume.flame/1)")
 
 
-def cpus(text: str) -> tuple[int, ...]:
-    from exhume.node.cpu_list import cpu_list
-
-    found = cpu_list(text.encode("utf-8", "replace"))
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of CPUs; say 39 or 0-3,8, in rising order")
-    return found
-
-
-def pids(text: str) -> tuple[int, ...]:
-    if re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of PIDs; say 4242 or 4242,4250")
-    return tuple(int(part) for part in text.split(","))
-
-
-def pattern(text: str) -> "re.Pattern[str]":
-    try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
-
-
 def run(args: argparse.Namespace) -> int:
     if sum((args.folded, args.json, args.output is not None)) > 1:
         raise UsageError("-o, --folded and --json are three ways to have the same: choose one")
     from exhume.pictures.flame import plant, select
-    from exhume.recording.folder import Folder
 
-    folder = Folder(args.recording)
+    folder = opening.folder(args)
     window = moments.window(args, folder)
     tally, dictionaries = folder.profile(window.start, window.end, args.cpu)
     tally = select(tally, dictionaries, args.cpu, args.comm, args.pid, args.cgroup)
     if not len(tally.count):
-        raise ExhumeError(_nothing(args, folder, window))
+        raise ExhumeError(filters.nothing(args, folder, window))
     idle = "none" if args.no_idle else "stack" if args.folded else "frame"
     tree = plant(tally, dictionaries, args.by, idle, args.inverted)  # type: ignore[arg-type]
     if not tree.total:
-        raise ExhumeError("all samples of the window are idle ones: without --no-idle they are shown")
+        raise ExhumeError(filters.ALL_IDLE)
     _print(args, folder, window, tree, tally)
     if folder.notes:
         sys.stderr.write(f"exhume: the recording is not whole; exhume info {args.recording} says what is missing\n")
     return 0
-
-
-def _nothing(args: argparse.Namespace, folder: "Folder", window: moments.Window) -> str:
-    if not folder.count("samples"):
-        return f"{args.recording} has no stack samples; exhume info {args.recording} says why"
-    asked = [name for name in ("cpu", "comm", "pid", "cgroup") if getattr(args, name) is not None]
-    spoken = f" that --{', --'.join(asked)} would let through" if asked else ""
-    begin, end = (moments.clock(folder.real_ns(time), dated=True) for time in (window.start, window.end))
-    return f"there are no samples{spoken} between {begin} and {end}"
 
 
 def _print(args: argparse.Namespace, folder: "Folder", window: moments.Window, tree: "Tree", tally: "Tally") -> None:
@@ -168,6 +132,11 @@ def _print_text(args: argparse.Namespace, folder: "Folder", window: moments.Wind
     hint = (
         "The hottest branches only. The same with -o flame.svg draws all of it; --at, --for, --cpu and --comm narrow it down."
     )
+    if (share := unknown_samples(root) / root.value) > _MUCH_UNKNOWN:
+        hint += (
+            f" {share:.0%} of the samples have callers that are [unknown]: programs without frame pointers or symbols; Python "
+            "tells its functions with -X perf."
+        )
     out("\n" + "\n".join(style(line, "dim") for line in wrap(hint, "", "", columns)) + "\n")
 
 
@@ -176,7 +145,8 @@ def _title(args: argparse.Namespace, folder: "Folder", window: moments.Window) -
 
     begin, end = folder.real_ns(window.start), folder.real_ns(window.end)
     same_day = moments.wall(begin, "%F") == moments.wall(end, "%F")
-    told = f"{moments.clock(begin, dated=True)} to {moments.clock(end, dated=not same_day)}"
+    zone = moments.wall(end, "%Z")
+    told = f"{moments.clock(begin, dated=True)} to {moments.clock(end, dated=not same_day)}{zone and ' ' + zone}"
     asked = [f"{name} {getattr(args, name).pattern}" for name in ("comm", "cgroup") if getattr(args, name) is not None]
     asked += [f"pid {','.join(map(str, args.pid))}"] if args.pid else []
     only = f" · {printable(', '.join(asked), 60)}" if asked else ""
@@ -189,13 +159,29 @@ def _detail(args: argparse.Namespace, folder: "Folder", window: moments.Window, 
     hz = folder.about.get("hz")
     if isinstance(hz, int) and hz:
         # A core that is asleep may give no samples: shares of its time are by the samples there would be.
-        expected = hz * len(cores) * (window.end - window.start) / 10**9
-        parts.append(f"busy {min(1.0, (root.value - idle_samples(root)) / expected):.0%} of the time")
+        expected = hz * len(cores) * max(1, folder.covered(window.start, window.end)) / 10**9
+        share = f"{min(1.0, (root.value - idle_samples(root)) / expected):.0%}"
+        narrowed = any(getattr(args, name) is not None for name in ("comm", "pid", "cgroup"))
+        parts.append(f"{share} of these cores' time" if narrowed else f"busy {share} of the time")
+        if not narrowed and not args.no_idle and root.value < _FULL * expected:
+            parts.append("cores asleep gave no samples, so that shares are of less than all time")
     if args.no_idle:
         parts.append("idle ones left out")
     if args.inverted:
         parts.append("from the functions that ran to their callers")
     return ", ".join(parts)
+
+
+def unknown_samples(root: "Node") -> int:
+    """Below, or at, a frame that has no name. No recursion: stacks may be deeper than Python's."""
+    found, waiting = 0, [root]
+    while waiting:
+        node = waiting.pop()
+        if node.name.startswith("[unknown]"):
+            found += node.value
+        else:
+            waiting.extend(node.children)
+    return found
 
 
 def idle_samples(root: "Node") -> int:
@@ -205,6 +191,8 @@ def idle_samples(root: "Node") -> int:
 
 
 def _write(path: str, text: str) -> None:
+    if path.lower().endswith((".png", ".pdf", ".jpg", ".html")):
+        raise UsageError("the picture is an SVG, which browsers open: name it .svg")
     if path == "-":
         sys.stdout.write(text)
         return

@@ -4,8 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from exhume.cli import moments
-from exhume.cli.flame import cpus
+from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -24,9 +23,11 @@ examples:
   exhume heat /var/lib/exhume/recording              the last minute or two, all cores together
   exhume heat REC --by core                          all of it, a strip a core
   exhume heat REC --to 12:05 --cpu 39                the time before 12:05, and core 39 by itself
+  exhume heat REC --comm kubelet --by core           when kubelet ran, and where
   exhume heat REC --from +10m --for 60s --json
 
 times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 12345.678 as dmesg shows it.
+With --comm, --pid or --cgroup a core that ran something else counts as idle.
 A window longer than the screen is wide: --by core has several seconds a column, the other map the last that fit.
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
@@ -41,9 +42,8 @@ _STRIPS = 40
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("recording", metavar="RECORDING", help="the recording's directory")
-    moments.arguments(parser, at=False)
-    parser.add_argument("--cpu", type=cpus, metavar="LIST", help="a map for each of these cores too: 39 or 0-3,8")
+    opening.arguments(parser)
+    filters.arguments(parser, cpu="a map for each of these cores too: 39 or 0-3,8")
     parser.add_argument("--by", choices=["offset", "core"], default="offset", help="parts of a second (offset), or cores")
     parser.add_argument("--width", type=int, metavar="N", help="columns of text (the terminal's)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON (schema exhume.heat/1)")
@@ -52,14 +52,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.width is not None and not _NARROWEST <= args.width <= _WIDEST:
         raise UsageError(f"--width must be between {_NARROWEST} and {_WIDEST}")
-    from exhume.recording.folder import Folder
+    from exhume.recording import chosen
 
-    folder = Folder(args.recording)
+    folder = opening.folder(args)
     window = moments.window(args, folder)
-    first, seconds = _whole_seconds(window)
+    first, seconds = _whole_seconds(folder, window)
     if args.by == "offset" and not args.json:
         first += (seconds - _shown(args, seconds)) * SECOND  # what does not fit is not read either
-    summary = folder.summary(first, window.end)
+    summary = chosen.summary(folder, window.start if args.json else first, window.end, filters.choice(args))
     if args.cpu is not None:
         missing = sorted(set(args.cpu) - set(summary.core.tolist()))
         if missing:
@@ -81,15 +81,16 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     import shutil
 
     from exhume.cli.terminal import Style
-    from exhume.pictures.heat import of_cores, offset_map, saturated
+    from exhume.pictures.heat import aligned, of_cores, offset_map, saturated
     from exhume.pictures.heat_text import offset_lines
 
     style = Style(sys.stdout)
-    first, seconds = _whole_seconds(window)
+    first, seconds = _whole_seconds(folder, window)
     shown = _shown(args, seconds)
     start = first + (seconds - shown) * SECOND
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
     marks = saturated(summary, _hz(folder))
+    summary = aligned(summary, start)
     maps = [("all cores", summary, marks)]
     named = args.cpu or ()
     maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
@@ -98,7 +99,7 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
         heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), folder.window)
         lines = offset_lines(heat, _clock(folder), its_marks, style.colour)
         sys.stdout.write(f"\n{style(name, 'bold')}\n" + "\n".join(lines) + "\n")
-    _print_runs(folder, marks)
+    _print_runs(args, folder, marks)
     if shown < seconds:
         earlier = moments.clock(folder.real_ns(start))
         hint = f"The last {shown:,} of {seconds:,} seconds. Before that: --to {earlier}; all at once: --by core"
@@ -109,15 +110,15 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     import shutil
 
     from exhume.cli.terminal import Style
-    from exhume.pictures.heat import core_map, of_cores, saturated
+    from exhume.pictures.heat import aligned, core_map, of_cores, saturated
     from exhume.pictures.heat_text import LEFT, core_lines
 
     style = Style(sys.stdout)
     if args.cpu is not None:
         summary = of_cores(summary, args.cpu)
-    first, seconds = _whole_seconds(window)
+    first, seconds = _whole_seconds(folder, window)
     room = max(8, _columns(args) - LEFT - _STRIP_TAIL)
-    heat = core_map(summary, first, seconds, room, _hz(folder))
+    heat = core_map(aligned(summary, first), first, seconds, room, _hz(folder))
     most = max(8, shutil.get_terminal_size((100, _STRIPS)).lines - 12) if sys.stdout.isatty() else _STRIPS
     marks = saturated(summary, _hz(folder))
     sys.stdout.write(style(_title(folder, window.start, window.end), "bold") + "\n")
@@ -127,10 +128,10 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     if len(heat.cores) > most:
         hint = f"{len(heat.cores) - most} more cores, less odd than these: --cpu names those to show"
         sys.stdout.write(f"\n{style(hint, 'dim')}\n")
-    _print_runs(folder, marks)
+    _print_runs(args, folder, marks)
 
 
-def _print_runs(folder: "Folder", marks: "list[Saturated]") -> None:
+def _print_runs(args: argparse.Namespace, folder: "Folder", marks: "list[Saturated]") -> None:
     from exhume.pictures.heat_text import runs
 
     found = runs(marks)
@@ -144,16 +145,16 @@ def _print_runs(folder: "Folder", marks: "list[Saturated]") -> None:
         lines.append(f"    and {len(found) - _RUNS:,} more times, none of them longer")
     core, begin, length, _ = found[0]
     at = moments.clock(folder.real_ns(begin))
-    lines.append(f"    what it did: exhume flame {folder_name(folder)} --at {at} --for {length}s --cpu {core}")
+    lines.append(f"    what it did: exhume flame {_name(args)} --at {at} --for {length}s --cpu {core}")
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
-def folder_name(folder: "Folder") -> str:
+def _name(args: argparse.Namespace) -> str:
     import shlex
 
     from exhume.text import printable
 
-    return shlex.quote(printable(folder.path))
+    return shlex.quote(printable(args.recording))
 
 
 def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
@@ -164,7 +165,8 @@ def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Wind
 
     if args.cpu is not None:
         summary = of_cores(summary, args.cpu)
-    first, seconds = _whole_seconds(window)
+    first = window.start // SECOND * SECOND
+    seconds = -(-(window.end - first) // SECOND)
     cores: list[dict[str, Any]] = []
     for core in sorted(set(summary.core.tolist())):
         part = of_cores(summary, [core])
@@ -189,9 +191,9 @@ def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Wind
     sys.stdout.write(json.dumps(document) + "\n")
 
 
-def _whole_seconds(window: moments.Window) -> tuple[int, int]:
-    """The seconds that a window touches: their first begin, and how many."""
-    first = window.start // SECOND * SECOND
+def _whole_seconds(folder: "Folder", window: moments.Window) -> tuple[int, int]:
+    """The seconds of the clock on the wall that a window touches: their first begin, and how many."""
+    first = window.start - folder.real_ns(window.start) % SECOND
     return first, -(-(window.end - first) // SECOND)
 
 
@@ -222,5 +224,5 @@ def _title(folder: "Folder", start: int, end: int) -> str:
     from exhume.text import printable
 
     begin = moments.wall(folder.real_ns(start), "%Y-%m-%d %H:%M:%S")
-    until = moments.wall(folder.real_ns(end), "%H:%M:%S")
+    until = moments.wall(folder.real_ns(end), "%H:%M:%S %Z").rstrip()
     return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({moments.lasting(end - start)})"

@@ -115,7 +115,8 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
         out(f" ({moments.lasting(end - begin)})\n")
     for note in brought.notes:
         out("\n".join(style(line, "yellow") for line in wrap(printable(note, 400), "  ! ", "    ", columns)) + "\n")
-    out(style(f"\nexhume info {printable(args.output)} says what is in it; exhume heat and exhume flame show it.\n", "dim"))
+    pictures = "; exhume heat and exhume flame show it" if brought.samples else ""
+    out(style(f"\nexhume info {printable(args.output)} says what is in it{pictures}.\n", "dim"))
 
 
 def _print_json(args: argparse.Namespace, brought: "Brought") -> None:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exhume.cli import moments
+from exhume.cli import moments, opening
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Style
@@ -21,6 +21,8 @@ EPILOG = """\
 examples:
   exhume info /var/lib/exhume/recording
   exhume info REC --json | jq .samples
+  exhume info REC --from -10m               the same of its last ten minutes
+  exhume info perf.data                     of what exhume import takes
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
@@ -29,6 +31,7 @@ SECOND = 1_000_000_000
 _LEFT = 11
 # Counters are read at both ends of the recording only: hours of all of them would take longer than the question is worth.
 _END_NS = 90 * SECOND
+_MOST_GAPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Info:
     end_real: int
     lasts_ns: int
     open: bool
+    written: bool
+    """A recorder has it open now; otherwise what is open was cut off."""
+    gaps: tuple[tuple[int, int], ...]
+    """Wall-clock begin and end of the times when no recorder wrote."""
+    covered_ns: int
     samples: int
     idle_ratio: float | None
     lost: int | None
@@ -60,7 +68,7 @@ class Info:
 
     @property
     def samples_per_second(self) -> float:
-        return self.samples * SECOND / self.lasts_ns if self.lasts_ns > 0 else 0.0
+        return self.samples * SECOND / self.covered_ns if self.covered_ns > 0 else 0.0
 
     @property
     def bytes_per_sample(self) -> float | None:
@@ -69,14 +77,14 @@ class Info:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("recording", metavar="RECORDING", help="the recording's directory")
+    opening.arguments(parser)
+    moments.arguments(parser)
     parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
 
 
 def run(args: argparse.Namespace) -> int:
-    from exhume.recording.folder import Folder
-
-    info = gather(Folder(args.recording), args.recording)
+    folder = opening.folder(args)
+    info = gather(folder, args.recording, moments.window(args, folder))
     if args.json:
         import json
 
@@ -88,24 +96,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _idle(folder: "Folder", summary: "Summary", idle: int, busy: int) -> float | None:
+def _idle(folder: "Folder", summary: "Summary", lasts_ns: int, idle: int, busy: int) -> float | None:
     """A core that is asleep may give no samples at all: those that it would have are idle ones."""
     hz = folder.about.get("hz")
     cores = len(set(summary.core.tolist()))
-    expected = hz * cores * (folder.window[1] - folder.window[0]) // 10**9 if isinstance(hz, int) else 0
+    expected = hz * cores * lasts_ns // 10**9 if isinstance(hz, int) else 0
     whole = max(idle + busy, expected)
     return 1 - busy / whole if idle + busy else None
 
 
-def gather(folder: "Folder", path: str) -> Info:
+def gather(folder: "Folder", path: str, window: moments.Window | None = None) -> Info:
+    """Of a window as far as that can be said: what it takes on disk, segments and damage are of the whole recording."""
     from exhume.recording.schema import TABLES
 
-    start, end = folder.window
-    summary = folder.summary()
+    part = window if window is not None and not window.whole else None
+    start, end = folder.window if part is None else (part.start, part.end)
+    summary = folder.summary() if part is None else folder.summary(start, end)
     idle, busy = int(summary.idle.sum()), sum(int(column.sum()) for column in summary[3:7])
-    samples = folder.count("samples")
-    missing = idle + busy - samples  # the summary is read first: of one that is being written there may only be more since
-    ends = [folder.load(start, start + _END_NS, ["counters"]), folder.load(end - _END_NS, end + 1, ["counters"])]
+    tables = {name: rows for name in TABLES if (rows := _rows(folder, name, part))}
+    samples = tables.get("samples", 0)
+    # The summary is read first: of one that is being written there may only be more since. It has whole seconds.
+    missing = idle + busy - samples if part is None else 0
+    gaps = folder.gaps(start, end) if "imported" not in folder.about else []  # a log may be quiet for hours
+    covered = end - start - sum(last - first for first, last in gaps)
+    begun = gaps[-1][1] if gaps and gaps[-1][1] < end else start  # what it cost is told of the last run
+    ends = [folder.load(begun, begun + _END_NS, ["counters"]), folder.load(end - _END_NS, end + 1, ["counters"])]
     return Info(
         path=path,
         node=folder.node,
@@ -114,11 +129,14 @@ def gather(folder: "Folder", path: str) -> Info:
         end_real=folder.real_ns(end),
         lasts_ns=end - start,
         open=any(not segment.sealed for segment in folder.segments),
+        written=folder.written,
+        gaps=tuple((folder.real_ns(first), folder.real_ns(last)) for first, last in gaps),
+        covered_ns=covered,
         samples=samples,
-        idle_ratio=_idle(folder, summary, idle, busy),
+        idle_ratio=_idle(folder, summary, covered, idle, busy),
         lost=_last(ends, "samples_lost"),
         cores=tuple(sorted(set(summary.core.tolist()))),
-        tables={name: rows for name in TABLES if (rows := folder.count(name))},
+        tables=tables,
         size_bytes=size_on_disk(path),
         segments=len(folder.segments),
         pinned=tuple((folder.real_ns(one.start), folder.real_ns(one.end), one.pinned) for one in folder.segments if one.pinned),
@@ -128,6 +146,14 @@ def gather(folder: "Folder", path: str) -> Info:
         own_rss_bytes=_last(ends, "own_rss_bytes"),
         notes=(*folder.notes, *_missing(missing), *_rows_lost(ends[-1])),
     )
+
+
+def _rows(folder: "Folder", table: str, window: moments.Window | None) -> int:
+    from exhume.recording.schema import TABLES
+
+    if window is None or TABLES[table].columns[0].name != "time":
+        return folder.count(table)
+    return sum(len(rows["time"]) for _, rows in folder.pieces(table, window.start, window.end))
 
 
 def _missing(samples: int) -> list[str]:
@@ -160,7 +186,7 @@ def _own_cpu(ends: "list[Recording]") -> float | None:
 
 def size_on_disk(path: str) -> int:
     """Bytes of all files below. What goes away meanwhile (a segment that is sealed or let go) counts nothing."""
-    found = 0
+    found = os.lstat(path).st_size if os.path.isfile(path) else 0
     for directory, _, names in os.walk(path):
         for name in names:
             try:
@@ -174,7 +200,7 @@ def render(info: Info, style: "Style", columns: int) -> str:
     """One screen: a label, and what there is to say."""
     from exhume.cli.terminal import wrap
 
-    lines = [style(_safe(info.path), "bold") + style("  being written, or cut off" if info.open else "", "dim"), ""]
+    lines = [style(_safe(info.path), "bold") + style(_state(info), "dim"), ""]
     for label, text in _told(info):
         head, *tail = wrap(_safe(text), "", "", columns - _LEFT - 2)
         lines.append("  " + style(f"{label:<{_LEFT}}", "bold") + head)
@@ -182,20 +208,37 @@ def render(info: Info, style: "Style", columns: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _state(info: Info) -> str:
+    if info.written:
+        return "  being written"
+    return "  cut off: its recorder was killed; the next one goes on from here" if info.open else ""
+
+
 def _told(info: Info) -> "list[tuple[str, str]]":
     from exhume.cli.zombies_text import size
 
     node = info.node
-    told = [("Node", f"{node.hostname}, Linux {node.kernel}, {node.cpus} CPUs, cgroups {node.cgroups}")]
+    known = [f"Linux {node.kernel}"] if node.kernel else []  # a file of another tool may say less than a recorder knows
+    known += [f"{node.cpus} CPUs"] if node.cpus else []
+    known += [f"cgroups {node.cgroups}"] if node.cgroups != "none" else []
+    told = [("Node", ", ".join([node.hostname, *known]))]
+    if "imported" in info.about:
+        told.append(("From", f"{info.about['imported']} ({info.about.get('format')}), clock: {info.about.get('clock')}"))
     same_day = moments.wall(info.start_real, "%F") == moments.wall(info.end_real, "%F")
-    until = moments.wall(info.end_real, "%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
+    until = moments.wall(info.end_real, "%H:%M:%S %Z" if same_day else "%Y-%m-%d %H:%M:%S %Z").rstrip()
     told.append(("Time", f"{moments.wall(info.start_real, '%Y-%m-%d %H:%M:%S')} to {until}, {moments.lasting(info.lasts_ns)}"))
+    for i, (begin, end) in enumerate(info.gaps[:_MOST_GAPS]):
+        span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}, {moments.lasting(end - begin)}"
+        more = f", and {len(info.gaps) - _MOST_GAPS:,} more" if i == _MOST_GAPS - 1 and len(info.gaps) > _MOST_GAPS else ""
+        told.append(("" if i else "Gaps", f"{span}: nobody recorded{more}"))
     if len(info.boots) > 1:
-        told.append(("Boots", f"{len(info.boots)}: what is told here is the last one, {info.boots[-1]}"))
+        told.append(("Boots", f"{len(info.boots)}: this is {info.node.boot_id}; --boot -1 is the one before the last"))
     told.append(("Samples", _samples(info)))
     if info.cores:
-        told.append(("Cores", f"{len(info.cores)} seen: {ranges(info.cores)}"))
+        told.append(("Cores", f"{len(info.cores)} seen: {ranges(info.cores)}" if info.cores != (-1,) else "not told"))
     per_sample = f", {info.bytes_per_sample:.1f} bytes a sample, everything included" if info.bytes_per_sample else ""
+    if per_sample and info.open and info.segments == 1:
+        per_sample = ", not sealed yet: it will take a tenth of that"
     segments = f"{info.segments} segment{'' if info.segments == 1 else 's'}"
     told.append(("Disk", f"{size(info.size_bytes)} in {segments}{per_sample}"))
     told.append(("Tables", ", ".join(f"{name} {rows:,}" for name, rows in info.tables.items()) or "no rows"))
@@ -214,7 +257,7 @@ def _samples(info: Info) -> str:
         return "none"
     parts = [f"{info.samples:,}, {info.samples_per_second:,.0f} a second"]
     if info.idle_ratio is not None:
-        parts.append(f"{info.idle_ratio:.0%} idle")
+        parts.append(f"cores idle {info.idle_ratio:.0%} of the time")
     if info.lost is not None:
         parts.append(f"{info.lost:,} lost")
     event, hz = info.about.get("event"), info.about.get("hz")
@@ -274,6 +317,9 @@ def as_json(info: Info) -> dict[str, Any]:
         "window": {"start": moments.rfc3339(info.start_real), "end": moments.rfc3339(info.end_real)},
         "lasts_s": round(info.lasts_ns / SECOND, 3),
         "open": info.open,
+        "written": info.written,
+        "gaps": [{"start": moments.rfc3339(a), "end": moments.rfc3339(b)} for a, b in info.gaps],
+        "covered_s": round(info.covered_ns / SECOND, 3),
         "samples": {
             "count": info.samples,
             "per_second": round(info.samples_per_second, 1),

@@ -21,6 +21,7 @@ COMMANDS = {
     "flame": "a flame graph of any moment of a recording",
     "heat": "the subsecond-offset heat map of a recording, in the terminal",
     "import": "a recording of what you have: perf.data, perf script, folded stacks, logs",
+    "export": "a recording for other tools: pprof, speedscope, Perfetto, Firefox Profiler, CSV, Parquet",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
@@ -33,6 +34,7 @@ examples:
   sudo exhume zombies                 name every zombie memory cgroup
   sudo exhume zombies purge --dry-run what could be let go without a reboot
   sudo exhume record --for 12h /data  leave it on; then exhume heat /data, exhume flame /data --at 12:04:31 --for 300ms
+  exhume flame perf.data              of files that you have; exhume import puts several on one time axis
   exhume help check                   everything about a command
 
 exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not judge;

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, NamedTuple, Protocol
 
 from exhume.cli.duration import duration_ns
-from exhume.errors import UsageError
+from exhume.errors import ExhumeError, UsageError
 
 SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
@@ -162,8 +162,8 @@ def window(args: argparse.Namespace, clocks: Clocks) -> Window:
     start = first if start is None else start
     end = last + 1 if end is None else end
     if end <= first or start > last:
-        beyond = f"from {_told(clocks, start)} on" if start > last else f"up to {_told(clocks, end)}"
-        raise UsageError(f"{beyond} is not in the recording, which covers {_told(clocks, first)} to {_told(clocks, last)}")
+        beyond = f"the time from {_told(clocks, start)} on" if start > last else f"the time before {_told(clocks, end)}"
+        raise ExhumeError(f"{beyond} is not in the recording, which covers {_told(clocks, first)} to {_told(clocks, last)}")
     if start >= end:
         raise UsageError(f"the window ends before it begins: {_told(clocks, start)} to {_told(clocks, end)}")
     return Window(max(start, first), min(end, last + 1), whole)
@@ -189,9 +189,9 @@ def _told(clocks: Clocks, time: int) -> str:
 def wall(real_ns: int, form: str) -> str:
     """Local time; a moment outside of what calendars know, or without a time of day, is told in seconds."""
     if real_ns < _UNKNOWN:
-        return f"{real_ns // SECOND} s"
+        return "" if form == "%Z" else f"{real_ns // SECOND} s"
     try:
-        return datetime.fromtimestamp(real_ns // SECOND).strftime(form)
+        return datetime.fromtimestamp(real_ns // SECOND).astimezone().strftime(form)
     except (OverflowError, ValueError, OSError):
         return f"{real_ns // SECOND} s"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recording", metavar="RECORDING", help="the recording's directory, or a perf.data, perf script text, log ..."
     )
+    parser.add_argument(
+        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last (default), -1 the one before"
+    )
     importing.choices(parser)
 
 
@@ -24,19 +28,24 @@ def folder(args: argparse.Namespace) -> "Folder":
     from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
-    if not importable(args.recording):
-        return Folder(args.recording)
-    import os
+    if not importable(args.recording) or (args.recording != "-" and _nothing_in(args.recording)):
+        return Folder(args.recording, args.boot)  # which also says that there is none, or that it is root's
     import tempfile
 
     from exhume.cli.importing import bring_in
     from exhume.recorder.importing import remove
 
-    if os.path.isdir(args.recording) and not os.listdir(args.recording):
-        return Folder(args.recording)  # which says that there is no recording
     place = tempfile.mkdtemp(prefix="exhume-import-")
     atexit.register(remove, place)
     brought = bring_in(args, [args.recording], place)
     for note in brought.notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(place)
+
+
+def _nothing_in(path: str) -> bool:
+    """Neither a file nor a directory with something in it that we may read."""
+    try:
+        return not os.path.exists(path) or (os.path.isdir(path) and not os.listdir(path))
+    except OSError:
+        return True

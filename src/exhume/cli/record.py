@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exhume.cli.duration import duration_ns
 from exhume.cli.size import human, size_bytes
-from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, UsageError
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused, UsageError
 
 if TYPE_CHECKING:
     from exhume.recorder.flight import Status
@@ -35,13 +35,14 @@ exit code: 0 done, 2 failed or refused, 3 could not"""
 DEFAULT = "/var/lib/exhume/recording"
 SMALLEST_BUDGET = 16 << 20
 _TRIGGER_KEEP_NS = 15 * 60 * 10**9
+_AROUND_NS = 2 * 60 * 10**9
 _UNIT = "exhume-record"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("dir", nargs="?", default=DEFAULT, metavar="DIR", help=f"where to ({DEFAULT}); an existing one goes on")
-    parser.add_argument("--for", dest="for_ns", type=duration_ns, default=0, metavar="TIME", help="how long (until stopped)")
+    parser.add_argument("--for", dest="for_ns", type=duration_ns, default=None, metavar="TIME", help="how long (until stopped)")
     parser.add_argument(
         "--budget", type=size_bytes, default="4GiB", metavar="SIZE", help="disk it may use; the oldest minutes go first (4GiB)"
     )
@@ -54,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--on", metavar="KIND,...", help="keep a rolling window (15m) and pin the minutes around findings of these kinds"
     )
     parser.add_argument(
-        "--around", dest="around_ns", type=duration_ns, default="2m", metavar="TIME", help="what to pin around them (2m)"
+        "--around", dest="around_ns", type=duration_ns, default=None, metavar="TIME", help="what to pin around them (2m)"
     )
     parser.add_argument("--detach", action="store_true", help="run as a transient systemd unit, and return")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
@@ -68,8 +69,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--hz must be between 1 and 999, or 0 for no samples; 49, 97, 99 and 999 are usual")
     if args.budget < SMALLEST_BUDGET:
         raise UsageError(f"--budget must be {human(SMALLEST_BUDGET)} or more")
-    if args.for_ns and args.for_ns < 10**9:
+    if args.for_ns is not None and args.for_ns < 10**9:
         raise UsageError("--for must be 1s or more; `exhume check` is for shorter looks")
+    if args.around_ns is not None and not kinds:
+        raise UsageError("--around says how much to pin around findings: name their kinds with --on")
+    if args.around_ns is None:
+        args.around_ns = _AROUND_NS
+    if args.host != "/" and not os.path.exists(os.path.join(args.host, "proc/stat")):
+        raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
     if args.detach:
         return _detach(args)
     return _record(args, kinds)
@@ -93,6 +100,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
 
     from exhume.cli.stopping import Stopping
     from exhume.node.root import Root
+    from exhume.profile.memory import in_one_place
     from exhume.recorder.flight import Flight, Options
 
     try:
@@ -100,12 +108,20 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     except ImportError:
         raise ExhumeError("recording needs pyarrow: pip install 'exhume[record]'") from None
 
-    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns))
+    in_one_place()
+    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns or 0))
     try:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
+        if kinds and args.keep_ns is None:
+            _spare(args.dir)
         _make(args.dir)
         writer = Writer(
-            args.dir, flight.node, flight.about, budget_bytes=args.budget, keep_ns=keep_ns, segment_ns=_segment_ns()
+            args.dir,
+            flight.node,
+            {**flight.about, "keep_ns": keep_ns},
+            budget_bytes=args.budget,
+            keep_ns=keep_ns,
+            segment_ns=_segment_ns(),
         )
         watch = _Watch(args, writer, _trigger(args, flight.node, kinds))
         gc.collect()
@@ -130,9 +146,31 @@ def _segment_ns() -> int:
     return int(text) * 10**9
 
 
-def _make(path: str) -> None:
+def _spare(path: str) -> None:
+    """With --on the last 15 minutes are kept: what somebody recorded before, to keep it, is not to go for that."""
+    from exhume.cli import moments
+    from exhume.recording.folder import Folder
+
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        folder = Folder(path)
+        begin, end = folder.window
+    except ExhumeError:
+        return
+    kept = folder.about.get("keep_ns")
+    if end - begin > _TRIGGER_KEEP_NS and not kept:
+        raise Refused(
+            f"{path} holds {moments.lasting(end - begin)} of a recording, of which --on would keep the last 15 minutes: "
+            "name another directory, or say with --keep how much shall stay"
+        )
+
+
+def _make(path: str) -> None:
+    """The default's parents are made; others must be there: what belongs on a disk that is not mounted is not to fill /."""
+    try:
+        if path == DEFAULT:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        elif not os.path.isdir(above := os.path.dirname(os.path.abspath(path))):
+            raise ExhumeError(f"there is no {above}: make it first (mkdir -p), or mount what should be there")
     except OSError as error:
         raise ExhumeError(f"{path} cannot be made: {error.strerror}; name another directory") from None
 
@@ -176,6 +214,8 @@ class _Watch:
             _say(f"no stack samples: {off}")
 
     def __call__(self, status: "Status") -> None:
+        import shutil
+
         from exhume.cli.record_text import progress
 
         self.samples += status.samples
@@ -183,13 +223,17 @@ class _Watch:
         if self.batches % 50 == 0:
             import gc
 
+            from exhume.profile.memory import give_back
+
             gc.collect()
+            give_back()
         for trouble in self._writer.troubles:
             self._tell(trouble)
         if self._trigger is not None:
             self._judge(status)
         if self._line:
-            sys.stderr.write("\r\x1b[K" + progress(status, self._last))
+            columns = shutil.get_terminal_size((100, 30)).columns
+            sys.stderr.write("\r\x1b[K" + progress(status, self._last)[: max(20, columns - 1)])
             sys.stderr.flush()
         self._first = self._first or status
         self._last = status
@@ -242,12 +286,12 @@ def _detach(args: argparse.Namespace) -> int:
     if not os.path.isdir("/run/systemd/system") or shutil.which("systemd-run") is None:
         raise ExhumeError("--detach needs systemd; without it: setsid exhume record --quiet DIR </dev/null >/dev/null 2>&1 &")
     command = [sys.executable, "-m", "exhume", "record", os.path.abspath(args.dir), "--quiet", "--hz", str(args.hz)]
-    command += ["--budget", str(args.budget), "--around", f"{args.around_ns // 10**6}ms", "--host", args.host]
+    command += ["--budget", str(args.budget), "--host", args.host]
     for option, value in (("--for", args.for_ns), ("--keep", args.keep_ns)):
         if value:
             command += [option, f"{value // 10**6}ms"]
     if args.on:
-        command += ["--on", args.on]
+        command += ["--on", args.on, "--around", f"{args.around_ns // 10**6}ms"]
     if args.config:
         command += ["--config", os.path.abspath(args.config)]
     if args.kernel_only:

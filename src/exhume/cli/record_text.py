@@ -27,14 +27,15 @@ def progress(status: "Status", before: "Status | None") -> str:
     if status.own_memory_bytes:
         parts.append(human(status.own_memory_bytes))
     parts.append(f"{human(status.size_bytes)} on disk")
-    if status.lost:
-        parts.append(f"{status.lost:,} lost")
+    if lost := status.lost_samples + status.lost_rows:
+        parts.append(f"{lost:,} lost")
     return " · ".join(parts)
 
 
 def closing(path: str, first: "Status", last: "Status", samples: int, incidents: int) -> str:
-    lost = f", {last.lost:,} lost" if last.lost else ", nothing lost"
-    lines = [f"recorded {clock(last.elapsed_ns)} to {path}: {samples:,} samples{lost}"]
+    lost = [f"{last.lost_samples:,} samples lost"] if last.lost_samples else []
+    lost += [f"{last.lost_rows:,} rows of all tables could not be written"] if last.lost_rows else []
+    lines = [f"recorded {clock(last.elapsed_ns)} to {path}: {samples:,} samples taken, {', '.join(lost) or 'nothing lost'}"]
     cost = []
     if last.elapsed_ns > first.elapsed_ns:  # its start-up apart
         cost.append(f"{(last.own_cpu_ns - first.own_cpu_ns) / (last.elapsed_ns - first.elapsed_ns):.2%} of one core")
@@ -43,7 +44,8 @@ def closing(path: str, first: "Status", last: "Status", samples: int, incidents:
     lines.append(f"cost {', '.join([*cost, f'{human(last.size_bytes)} of disk'])}")
     if incidents:
         lines.append(f"{incidents} incident{'s' if incidents > 1 else ''} pinned")
-    lines.append(f"look at it: exhume info {path} · exhume heat {path} · exhume flame {path}")
+    pictures = f" · exhume heat {path} · exhume flame {path}" if samples else ""
+    lines.append(f"look at it: exhume info {path}{pictures}")
     return "\n".join(lines)
 
 

@@ -39,6 +39,11 @@ class Line:
     message: str
     event: Event
 
+    @property
+    def row(self) -> tuple[int, str, str, str, str, Labels]:
+        """As the table of events has it."""
+        return self.time, self.event.kind, self.event.subject, self.event.severity, self.message, self.event.fields
+
 
 FORMS = (*NIC_FORMS, *KERNEL_FORMS)
 KINDS = frozenset(form.kind for form in FORMS)
@@ -68,6 +73,8 @@ _HEAD = (
     r"([A-Za-z][\w-]*) ([^\s:]\S*?)(?::? ([^\s:/()]+))?(?: \(unnamed net_device\))?"
     r"(?: \((?:uninitialized|unregistering|unregistered|released|dummy|unknown)\))?: "
 )
+_MOST_DEVICES = 4096
+"""A log that somebody made up can name any number of them."""
 _PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 
@@ -161,6 +168,8 @@ class Joiner:
                     joined[at] = Line(first.time, f"{first.message} {message}", whole)
                     continue
             elif "[1/2] " in message and event.get("queue") is not None:
+                if len(self._halves) >= _MOST_DEVICES:
+                    self._halves.clear()
                 self._halves[event.subject] = event
                 half_at[event.subject] = len(joined)
             elif event.kind == "oom-summary":
@@ -176,6 +185,8 @@ class Joiner:
             return event
         device = event.get("device")
         if device is not None:
+            if len(self._devices) >= _MOST_DEVICES:
+                self._devices.clear()
             self._devices[pci] = device
         elif pci in self._devices:
             return replace(event.with_fields(device=self._devices[pci]), subject=self._devices[pci])

@@ -73,9 +73,8 @@ class KernelLog:
         if taken < _MOST:
             self._records = None
         events = recording["events"]
-        for line in self._joiner.join((when, _text(raw)) for when, raw in lines):
-            event = line.event
-            events.add(line.time, event.kind, event.subject, event.severity, line.message, event.fields)
+        for line in self._joiner.join((when, unescaped(raw)) for when, raw in lines):
+            events.add(*line.row)
         if failure is not None:
             raise unreadable(_PATH, failure)
         recording.count(time, "printk_records", self._seen)
@@ -104,7 +103,7 @@ class KernelLog:
                 next_seq = seq + 1
                 if priority not in _KERNEL:
                     open_line = False
-                    if interesting(text) and classify(_text(text)) is not None:
+                    if interesting(text) and classify(unescaped(text)) is not None:
                         self._impostors += 1
                     continue
                 if int(usec) >= since:
@@ -194,7 +193,7 @@ def _of_file(fd: int) -> Iterator[bytes]:
         yield rest
 
 
-def _text(raw: bytes) -> str:
+def unescaped(raw: bytes) -> str:
     """Undoes the escapes of msg_print_ext_body in printk.c: control characters, backslashes and all that is not ASCII."""
     if b"\\x" in raw:
         raw = _ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), raw)

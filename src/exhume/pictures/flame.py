@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from exhume.recording.arrays import among
+from exhume.recording.choice import Choice
 from exhume.recording.recording import Ints, Recording, Table
 from exhume.recording.tally import Tally
 
@@ -64,24 +65,10 @@ def select(
     keep = np.ones(len(tally.count), dtype=bool)
     if cores is not None:
         keep &= among(tally.core, _sorted(cores))
-    if comm is not None or pids is not None or cgroup is not None:
-        wanted = _threads(dictionaries["threads"], comm, pids, cgroup)
-        keep &= among(tally.thread, _sorted(wanted))
+    wanted = Choice(None, comm, pids, cgroup).threads(dictionaries["threads"])
+    if wanted is not None:
+        keep &= among(tally.thread, wanted)
     return Tally(*(column[keep] for column in tally))
-
-
-def _threads(
-    threads: Table, comm: re.Pattern[str] | None, pids: Collection[int] | None, cgroup: re.Pattern[str] | None
-) -> list[int]:
-    found = []
-    for row in threads.rows():
-        if comm is not None and not (comm.search(row["comm"]) or comm.search(row["process"])):
-            continue
-        if cgroup is not None and not cgroup.search(row["cgroup"]):
-            continue
-        if pids is None or row["pid"] in pids:
-            found.append(row["id"])
-    return found
 
 
 def build(tally: Tally, dictionaries: Recording, by: By = "process", idle: Idle = "frame", inverted: bool = False) -> Node:
@@ -155,6 +142,7 @@ def _values(depth: Ints, row: Ints, shared: Ints, counts: Ints) -> Ints:
 def plant(tally: Tally, dictionaries: Recording, by: By, idle: Idle, inverted: bool = False) -> Tree:
     labels = _Labels()
     unknown = labels.number(("user", "[unknown]", ""))
+    in_user = labels.number(("user", "[user space]", ""))
     nobody = labels.number(("thread" if by == "thread" else "process", "[unknown]", ""))
     at_idle = labels.number(("idle", "idle", ""))
     rows = _merged(tally, by, groups := _groups(dictionaries["threads"], by, labels))
@@ -162,7 +150,7 @@ def plant(tally: Tally, dictionaries: Recording, by: By, idle: Idle, inverted: b
     frames = _frames(dictionaries["frames"], labels)
     places, ordered = labels.places()
     code = [place.to_bytes(4, "big") for place in places]
-    stacks = _stacks(dictionaries["stacks"], frames, np.array(places, dtype=np.int64), unknown, inverted)
+    stacks = _stacks(dictionaries["stacks"], frames, np.array(places, dtype=np.int64), unknown, in_user, inverted)
     paths: dict[bytes, int] = {}
     for core, thread, stack, count in rows:
         kind, path = stacks.get(stack, ("", code[unknown]))
@@ -262,7 +250,7 @@ def _frames(frames: Table, labels: _Labels) -> tuple[Ints, Ints]:
 
 
 def _stacks(
-    stacks: Table, frames: tuple[Ints, Ints], places: Ints, unknown: int, inverted: bool
+    stacks: Table, frames: tuple[Ints, Ints], places: Ints, unknown: int, in_user: int, inverted: bool
 ) -> dict[int, tuple[str, bytes]]:
     """Of every stack its class, and the places of its frames as a path."""
     lists = stacks.lists("frames")
@@ -270,12 +258,12 @@ def _stacks(
     wanted = np.fromiter(chain.from_iterable(lists), np.int64, sum(lengths))
     numbers = _looked_up(wanted[::-1] if inverted else wanted, *frames, unknown)
     raw = places[numbers].astype(">u4").tobytes()
-    nothing = int(places[unknown]).to_bytes(4, "big")
+    nothing, user = (int(places[label]).to_bytes(4, "big") for label in (unknown, in_user))
     found, at = {}, 0
     for one, kind, length in zip(stacks.ints("id").tolist(), stacks.texts("class"), lengths, strict=True):
         end = at + 4 * length
         path = raw[len(raw) - end : len(raw) - at] if inverted else raw[at:end]
-        found[one] = (kind, path or nothing)
+        found[one] = (kind, path or (user if kind == "user" else nothing))  # with --kernel-only user space has no frames
         at = end
     return found
 

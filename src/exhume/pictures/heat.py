@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.recording.arrays import unique
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND, Summary
+from exhume.recording.summary import OFFSETS, SECOND, Summary, join
 
 Shares = NDArray[np.float64]
 """From 0 to 1; not a number where nothing was recorded."""
 SATURATED = 0.95
+_PART = SECOND // OFFSETS
 # A second with fewer of its samples than this was not seen whole: nothing is said about all of it.
 _WHOLE = 0.8
 
@@ -53,6 +55,32 @@ def of_cores(summary: Summary, cores: "list[int] | tuple[int, ...]") -> Summary:
     return Summary(summary.time[keep], summary.core[keep], idle, user, system, softirq, irq, summary.offsets[keep])
 
 
+def aligned(summary: Summary, start: int) -> Summary:
+    """The same by seconds that begin where `start` does, such as those of the clock on the wall.
+
+    What a second holds goes to the two that it touches: its fiftieths to where they lie, its counts by the share of each.
+    """
+    late = round(-start % SECOND / _PART)
+    begin = (summary.time - start) // SECOND * SECOND + start
+    if late in (0, OFFSETS):
+        return summary._replace(time=begin + late // OFFSETS * SECOND)
+    offsets = np.zeros((2, *summary.offsets.shape), dtype=np.uint8)
+    offsets[0, :, late:], offsets[1, :, :late] = summary.offsets[:, : OFFSETS - late], summary.offsets[:, OFFSETS - late :]
+    counts = (summary.idle, summary.user, summary.system, summary.softirq, summary.irq)
+    first = [(column * (OFFSETS - late) + OFFSETS // 2) // OFFSETS for column in counts]
+    rest = [column - part for column, part in zip(counts, first, strict=True)]
+    both = [
+        Summary._make([begin, summary.core, *first, offsets[0]]),
+        Summary._make([begin + SECOND, summary.core, *rest, offsets[1]]),
+    ]
+    return join([_without_empty(part) for part in both])
+
+
+def _without_empty(summary: Summary) -> Summary:
+    keep = total(summary) > 0
+    return Summary._make(column[keep] for column in summary)
+
+
 def total(summary: Summary) -> Ints:
     return summary.idle + summary.user + summary.system + summary.softirq + summary.irq
 
@@ -72,7 +100,7 @@ def offset_map(
     part = np.clip(np.minimum(begins + SECOND // rows, high) - np.maximum(begins, low), 0, None).reshape(seconds, rows)
     present = np.maximum(part.sum(axis=1), 1)[at] / SECOND
     whole = np.bincount(at, weights=np.maximum(total(summary)[keep] / present, hz), minlength=seconds)
-    cores = np.count_nonzero(np.bincount(summary.core)) if len(at) else 0
+    cores = len(unique(summary.core)) if len(at) else 0
     whole = np.where(np.bincount(at, minlength=seconds) > 0, np.maximum(whole, hz * cores), whole)
     parts = offsets_together(summary, start, seconds).reshape(seconds, rows, OFFSETS // rows).sum(axis=2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -97,7 +125,7 @@ def core_map(summary: Summary, start: int, seconds: int, columns: int, hz: int =
     width = max(1, -(-seconds // columns))
     number = -(-seconds // width)
     at, keep = _seconds(summary, start, seconds)
-    cores = np.flatnonzero(np.bincount(summary.core[keep])) if keep.any() else np.empty(0, dtype=np.int64)
+    cores = unique(summary.core[keep])  # -1 where a file of another tool does not tell
     cell = np.searchsorted(cores, summary.core[keep]) * number + at // width
     recorded = np.zeros(number * width, dtype=np.int64)  # seconds of which any core has something
     recorded[at] = 1
@@ -107,7 +135,8 @@ def core_map(summary: Summary, start: int, seconds: int, columns: int, hz: int =
     user = _sum(cell, summary.user[keep], len(cores), number)
     with np.errstate(divide="ignore", invalid="ignore"):
         busy_share, kernel_share = np.minimum(1.0, (user + kernel) / samples), np.minimum(1.0, kernel / samples)
-    order = np.argsort(-oddness(busy_share, kernel_share), kind="stable")
+    # Of two cores neither is in the middle: the one that is more in the kernel comes first.
+    order = np.lexsort((-kernel.sum(axis=1), -np.round(oddness(busy_share, kernel_share), 6)))
     return CoreMap(start, width, cores[order].tolist(), busy_share[order], kernel_share[order])
 
 

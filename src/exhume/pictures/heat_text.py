@@ -41,7 +41,7 @@ def core_lines(heat: CoreMap, clock: Clock, marks: Sequence[Saturated], colour: 
     lines = []
     for core, busy, kernel in zip(heat.cores[:most], heat.busy, heat.kernel, strict=False):
         shares = f"  {_mean(busy):>4.0%} busy {_mean(kernel):>4.0%} kernel"
-        lines.append(f"{f'core {core}':>{LEFT - 1}} {_cells(busy, top, colour, BLOCKS)}{shares}")
+        lines.append(f"{f'core {core}' if core >= 0 else 'any core':>{LEFT - 1}} {_cells(busy, top, colour, BLOCKS)}{shares}")
     lines += axis(heat.start, heat.seconds, columns, clock)
     lines += mark_lines(heat.start, heat.seconds, columns, marks)
     lines.append(legend(top, colour, BLOCKS, bool(np.isnan(heat.busy[:most]).any())))

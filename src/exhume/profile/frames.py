@@ -1,5 +1,6 @@
 """Addresses to frames: which function each is in, and a number for it, for many addresses at once."""
 
+import math
 import time
 from collections.abc import Sequence
 from itertools import repeat
@@ -22,6 +23,7 @@ from exhume.recording.recording import Recording
 WAIT_S = 0.03
 # The kernel's symbols are read again at most so often, when addresses come up that none of them holds.
 AGAIN_S = 60.0
+MOST_HOPELESS = 4096
 # How long an image is left alone whose names could not be had.
 QUIET_S = 10.0
 # Addresses whose frames are remembered.
@@ -34,8 +36,21 @@ Ids = NDArray[np.int32]
 
 
 class Frames:
-    def __init__(self, root: Root, kernel: KernelSymbols, images: Images, symbols: UserSymbols | None) -> None:
-        """Without `symbols` frames of user space stay without names."""
+    def __init__(
+        self,
+        root: Root,
+        kernel: KernelSymbols,
+        images: Images,
+        symbols: UserSymbols | None,
+        wait_s: float = WAIT_S,
+        alive: bool = True,
+    ) -> None:
+        """Without `symbols` frames of user space stay without names. `wait_s` is how long a batch waits for those that are
+        new; where it is given, all batches together wait four times as long. `alive`: processes are this machine's and may
+        still run, so that their files can be found by them."""
+        self._wait_s = wait_s
+        self._left_s = math.inf if wait_s == WAIT_S else 4 * wait_s
+        self._alive = alive
         self._root = root
         self._kernel = kernel
         self._images = images
@@ -53,11 +68,18 @@ class Frames:
         self._marks: dict[int, int] = {}
         self._refreshed = time.monotonic()
         self._kernel_frames: set[int] = set()
+        self._hopeless: set[int] = set()
+        """Addresses of the kernel that its symbols do not hold, however often they are read."""
         self.renewed = False
         """The kernel's symbols were read again: what was resolved before may have names by now."""
 
     def number_from(self, first: int) -> None:
         self._next = first
+
+    @property
+    def next(self) -> int:
+        """The number that comes next."""
+        return self._next
 
     def forget(self) -> None:
         self._kernel_ids[:] = 0
@@ -84,28 +106,39 @@ class Frames:
         """What the functions of a stack say about it (classes.mark), and whether any of them is of the kernel."""
         if not frames or frames[-1] not in self._kernel_frames:
             return [], False
+        if not self._marks:
+            return [], True
         return [self._marks[frame] for frame in frames if frame in self._marks], True
 
     def resolve(self, stacks: Sequence[tuple[Space, bytes]]) -> tuple[Ids, NDArray[np.int64]]:
         """The frames of raw stacks, outermost caller first, one after the other, and how many each has."""
         chains = np.frombuffer(b"".join(chain for _, chain in stacks), dtype=np.uint64)
         lengths = np.array([len(chain) // 8 for _, chain in stacks], dtype=np.int64)
-        owners = np.repeat(np.arange(len(stacks)), lengths)
+        different = {space.number: space for space, _ in stacks}
+        places = {number: place for place, number in enumerate(different)}
+        which = np.array([places[space.number] for space, _ in stacks], dtype=np.int64)
+        return self.resolve_chains(list(different.values()), which, chains, lengths)
+
+    def resolve_chains(
+        self, spaces: list[Space], which: NDArray[np.int64], chains: NDArray[np.uint64], lengths: NDArray[np.int64]
+    ) -> tuple[Ids, NDArray[np.int64]]:
+        """The same from raw stacks that are one after the other: which of the spaces each is in, and how long it is."""
+        owners = np.repeat(np.arange(len(which)), lengths)
         if not len(chains):
             return np.zeros(0, dtype=np.int32), lengths
         mark = chains >= np.uint64(CONTEXT_MAX)
         last_mark = np.maximum.accumulate(np.where(mark, np.arange(len(chains)), 0))
         context = chains[last_mark]
-        # All but the innermost are return addresses: the call is before them, and may be the last thing a function does.
-        innermost = np.zeros(len(chains), dtype=bool)
-        begins = (np.cumsum(lengths) - lengths)[lengths > 1] + 1
-        innermost[begins] = True
-        addresses = np.where(innermost, chains, chains - np.uint64(1))
+        # Return addresses have the call before them, and it may be the last thing a function does. What comes first in the
+        # kernel and in user space is none: it was interrupted there.
+        exact = np.zeros(len(chains), dtype=bool)
+        exact[1:] = mark[:-1]
+        addresses = np.where(exact, chains, chains - np.uint64(1))
         kernel = ~mark & (context == np.uint64(CONTEXT_KERNEL))
         user = ~mark & (context == np.uint64(CONTEXT_USER))
         frames = np.zeros(len(chains), dtype=np.int32)
         frames[kernel] = self._of_kernel(addresses[kernel])
-        frames[user] = self._of_user([space for space, _ in stacks], owners[user], addresses[user])
+        frames[user] = self._of_user(spaces, which[owners[user]], addresses[user])
         kept = np.flatnonzero(kernel | user)
         # Each chain has its innermost first, and the kernel's before those of user space: turn every stack around.
         kept = kept[np.lexsort((-kept, owners[kept]))]
@@ -114,7 +147,7 @@ class Frames:
         again = np.zeros(len(kept), dtype=bool)
         again[1:] = nowhere[1:] & nowhere[:-1] & (owners[kept[1:]] == owners[kept[:-1]])
         kept = kept[~again]
-        return frames[kept], np.bincount(owners[kept], minlength=len(stacks))
+        return frames[kept], np.bincount(owners[kept], minlength=len(which))
 
     def catch_up(self) -> None:
         """Names that came later than they were waited for."""
@@ -129,10 +162,16 @@ class Frames:
     def _of_kernel(self, addresses: NDArray[np.uint64]) -> Ids:
         found = self._kernel.find(addresses)
         if (found < 0).any() and not self._kernel.reason and time.monotonic() - self._refreshed > AGAIN_S:
-            self._refreshed = time.monotonic()
-            self._kernel.refresh()  # a module or a BPF program was loaded meanwhile
-            self.renewed = True
-            found = self._kernel.find(addresses)
+            missing = {*addresses[found < 0].tolist()} - self._hopeless
+            if missing:
+                self._refreshed = time.monotonic()
+                self._kernel.refresh()  # a module or a BPF program was loaded meanwhile
+                self.renewed = True
+                found = self._kernel.find(addresses)
+                # Some have no symbol at all, such as trampolines: to look for them again and again would be dear.
+                self._hopeless |= {*addresses[found < 0].tolist()}
+                if len(self._hopeless) > MOST_HOPELESS:
+                    self._hopeless.clear()
         highest = int(found.max(initial=-1))
         if highest >= len(self._kernel_ids):
             self._kernel_ids = np.concatenate([self._kernel_ids, np.zeros(highest + 1 - len(self._kernel_ids), dtype=np.int32)])
@@ -148,7 +187,10 @@ class Frames:
         ids[known] = self._kernel_ids[found[known]]
         if not known.all():
             unknown, back = unique_inverse(addresses[~known].astype(np.int64))
-            each = [self._without_name(-1, address, "[kernel]", "kernel") for address in unknown.tolist()]
+            each = [
+                self._nameless.get((-1, address)) or self._without_name(-1, address, "[kernel]", "kernel")
+                for address in unknown.tolist()
+            ]
             ids[~known] = np.array(each, dtype=np.int32)[back]
         return ids
 
@@ -164,19 +206,17 @@ class Frames:
                     self._kernel_frames.add(number)
         return number
 
-    def _of_user(self, spaces: list[Space], owners: NDArray[np.int64], addresses: NDArray[np.uint64]) -> Ids:
+    def _of_user(self, spaces: list[Space], which: NDArray[np.int64], addresses: NDArray[np.uint64]) -> Ids:
         if not len(addresses):
             return np.zeros(0, dtype=np.int32)
         for space in spaces:
             if space.unread:
                 space.read(self._root, self._images.locate)
-        different = {space.number: space for space in spaces}
-        places = {number: place for place, number in enumerate(different)}
-        which = np.array([places[space.number] for space in spaces], dtype=np.int64)[owners]
         signed = addresses.astype(np.int64)
-        images, offsets = find(list(different.values()), which, signed)
-        order = np.argsort(images, kind="stable")
-        pids = {int(images[order[begin]]): spaces[owners[order[begin]]].pid for begin, _ in runs(images[order])}
+        images, offsets = find(spaces, which, signed)
+        of = np.zeros(int(images.max()) + 1, dtype=np.int64)
+        of[images] = which
+        pids = {number: spaces[of[number]].pid for number in unique(images).tolist()}
         for number in pids:
             if self._images.absolute(number):
                 mine = images == number
@@ -199,16 +239,21 @@ class Frames:
             for number, missing in asked.items():
                 new = [each for each in missing.tolist() if each not in self._pending.get(number, {})]
                 if new:
-                    self._symbols.ask(self._images.key(number), self._images.image(number), [pids[number]], new)
-            self._take(WAIT_S)
+                    whose = [pids[number]] if self._alive else []
+                    self._symbols.ask(self._images.key(number), self._images.image(number), whose, new)
+            before = time.monotonic()
+            self._take(max(0.0, min(self._wait_s, self._left_s)))
+            self._left_s -= time.monotonic() - before
+        if self._symbols is None:
+            for number, missing in asked.items():
+                module = self._images.module(number)
+                left = parts[number][ids[parts[number]] == 0]
+                ids[left] = [self._without_name(number, offset, module, "user") for offset in missing.tolist()]
+            self._remember(images, offsets, ids)
+            return ids
         lefts = {number: parts[number][self._fill(number, offsets[parts[number]], ids, parts[number])] for number in asked}
         self._remember(images, offsets, ids)
         for number, left in lefts.items():
-            if self._symbols is None:
-                ids[left] = [
-                    self._without_name(number, offset, self._images.module(number), "user") for offset in offsets[left].tolist()
-                ]
-                continue
             waiting = self._pending.setdefault(number, {})
             for at in left.tolist():
                 offset = int(offsets[at])

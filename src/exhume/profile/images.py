@@ -1,6 +1,7 @@
 """Images: the files and JITs whose code runs, and which of their functions are known by name."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,22 +58,25 @@ class Functions:
 class Images:
     """Every image by a number. 0 is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, vdso: bool = True, build_ids: Mapping[bytes, bytes] | None = None) -> None:
+        """`vdso`: it is the one of this machine's kernel. `build_ids` of files by path, where somebody wrote them down."""
+        self._vdso = vdso
+        self._build_ids = build_ids or {}
         self._renewed = 0
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._files: dict[tuple[bytes, int, tuple[int, int]], int] = {}
+        self._files: dict[tuple[bytes, int, tuple[int, int], bytes], int] = {}
         self._images: list[Image] = [Image("none", b"", (0, 0), 0)]
         self._functions: list[Functions] = [Functions()]
         self._modules: list[str] = [""]
 
     def locate(self, mapped: Mapped) -> int:
-        known = self._files.get((mapped.path, mapped.inode, mapped.device))
+        known = self._files.get((mapped.path, mapped.inode, mapped.device, mapped.build_id))
         return self._locate(mapped) if known is None else known
 
     def _locate(self, mapped: Mapped) -> int:
         if mapped.path.startswith(b"[vdso]"):
             key: tuple[object, ...] = ("vdso",)
-            image = Image("vdso", b"[vdso]", (0, 0), 0)
+            image = Image("vdso" if self._vdso else "none", b"[vdso]", (0, 0), 0)
         elif mapped.path.startswith(_MADE) or not mapped.path:
             key = ("perf-map", mapped.pid)
             image = Image("perf-map", mapped.path, (0, 0), 0)
@@ -80,8 +84,9 @@ class Images:
             key = (mapped.path,)
             image = Image("none", mapped.path, (0, 0), 0)
         else:
-            key = (mapped.device, mapped.inode, mapped.path)
-            image = Image("elf", mapped.path, mapped.device, mapped.inode)
+            key = (mapped.device, mapped.inode, mapped.path, mapped.build_id)
+            build_id = mapped.build_id or self._build_ids.get(mapped.path, b"")
+            image = Image("elf", mapped.path, mapped.device, mapped.inode, build_id)
         number = self._numbers.get(key)
         if number is None:
             if len(self._images) >= MOST_IMAGES:
@@ -91,7 +96,7 @@ class Images:
             self._functions.append(Functions())
             self._modules.append("[jit]" if image.kind == "perf-map" else decode(image.path.removesuffix(b" (deleted)")))
             if image.kind == "elf":
-                self._files[mapped.path, mapped.inode, mapped.device] = number
+                self._files[mapped.path, mapped.inode, mapped.device, mapped.build_id] = number
         return number
 
     def image(self, number: int) -> Image:

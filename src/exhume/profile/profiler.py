@@ -5,31 +5,44 @@ functions, so that two samples of one function are one frame, then to stacks of 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exhume.node.root import Root
-from exhume.profile import records
+from exhume.profile import chains, records
 from exhume.profile.classes import of_stack
-from exhume.profile.frames import Frames
+from exhume.profile.frames import WAIT_S, Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.sampler import Taken
 from exhume.profile.spaces import Space
 from exhume.profile.tasks import MOST_NAMES, NO_PID, Process, Tasks, Told
 from exhume.profile.user_symbols import UserSymbols
-from exhume.recording.arrays import among, unique
+from exhume.recording.arrays import among, unique, unique_inverse
 from exhume.recording.recording import Recording
 
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.
 MOST_RAW = 1 << 15
 LARGEST_RAW = 8 << 20
+MOST_HASHED = 1 << 18
+# Batches of so many samples, as files have them, are worth a look for what is the same in them.
+MANY = 1 << 13
 # Times of samples are kept to 2^10 ns, about a microsecond, which is less than a timer is late: a fifth of all bytes.
 GRAIN = 10
 # Stacks after which a new chapter is due: the dictionaries are written anew with every minute.
 MOST_STACKS = 1 << 17
+
+
+class Imported(NamedTuple):
+    """What is different where samples are read from a file: /proc tells nothing, and there is time."""
+
+    own: bool
+    """It was recorded by the kernel that runs here."""
+    build_ids: Mapping[bytes, bytes]
+    wait_s: float
 
 
 class _New(NamedTuple):
@@ -38,6 +51,9 @@ class _New(NamedTuple):
     space: Space
     idle_task: bool
     chain: bytes
+
+
+_NOBODY = (0, Space(0, 0), False)
 
 
 class Profiler:
@@ -50,9 +66,11 @@ class Profiler:
         unified: bool = False,
         symbols: UserSymbols | None = None,
         kernel: KernelSymbols | None = None,
+        imported: Imported | None = None,
     ) -> None:
         """`cgroups`: samples carry the id of their cgroup; `unified`: it is the id of the one hierarchy. `root` is where
         processes are looked up that the side-band does not tell of, and the kernel's symbols unless they are given."""
+        own = imported is None or imported.own
         self.kernel = kernel if kernel is not None else KernelSymbols(root)
         self.lost = 0
         """Samples that found no place in a ring."""
@@ -60,14 +78,18 @@ class Profiler:
         """How often the kernel paused a CPU's sampling because it took too long."""
         self.taken = 0
         self._with_cgroups = cgroups
-        self._images = Images()
-        self._frames = Frames(root, self.kernel, self._images, symbols)
-        self.tasks = Tasks(root, self._images, unified, self._changed)
+        self._images = Images(own, imported.build_ids if imported is not None else None)
+        wait_s = WAIT_S if imported is None else imported.wait_s
+        self._frames = Frames(root, self.kernel, self._images, symbols, wait_s, own)
+        self.tasks = Tasks(root, self._images, unified, self._changed, alone=imported is not None)
         self._threads: dict[tuple[int, int], tuple[int, Space, bool]] = {}
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
         self._raw: dict[tuple[int, bytes], int] = {}
         self._raw_bytes = 0
-        self._stacks: dict[tuple[bytes, bool], int] = {}
+        self._hashed: dict[int, int] = {}
+        """The same of large batches, by what chains.py makes of space and stack."""
+        self._stacks: dict[int, int] = {}
+        """The numbers of stacks, by what chains.py makes of their frames."""
         self._stack_rows: list[tuple[int, str, list[int]]] = []
         self._next_thread = self._next_stack = 1
 
@@ -84,6 +106,11 @@ class Profiler:
         """The first numbers to give: a recording that goes on has used those below."""
         self._next_stack, self._next_thread = ids["stacks"], ids["threads"]
         self._frames.number_from(ids["frames"])
+
+    @property
+    def next_ids(self) -> dict[str, int]:
+        """The numbers that `number_from` would go on with."""
+        return {"stacks": self._next_stack, "threads": self._next_thread, "frames": self._frames.next}
 
     def forget(self) -> None:
         """A new chapter: all that samples refer to is told anew, under new numbers."""
@@ -108,6 +135,19 @@ class Profiler:
         self.lost += decoded.lost
         self.throttled += decoded.throttled
         told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
+        if len(decoded.time) >= MANY:
+            threads, stacks = self._fold_many(told, decoded)
+        else:
+            threads, stacks = self._fold_few(told, decoded)
+        self._write(into)
+        if len(threads):
+            self.taken += len(threads)
+            into["samples"].add_columns(
+                {"time": decoded.time >> grain << grain, "core": decoded.core, "thread": threads, "stack": stacks}
+            )
+
+    def _fold_few(self, told: Sequence[Told], decoded: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Thread and stack of each sample, one by one."""
         new: list[_New] = []
         threads = np.zeros(len(decoded.time), dtype=np.int64)
         stacks = np.zeros(len(decoded.time), dtype=np.int64)
@@ -118,10 +158,68 @@ class Profiler:
         # A negative number is the place in `new` of one that had no number yet.
         fresh = stacks < 0
         stacks[fresh] = resolved[-1 - stacks[fresh]]
-        self._write(into)
-        if len(threads):
-            self.taken += len(threads)
-            into["samples"].add_columns({"time": decoded.time >> grain << grain, "core": decoded.core, "thread": threads, "stack": stacks})
+        return threads, stacks
+
+    def _fold_many(self, told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same with work only for each thread that something happened to and each raw stack that is new."""
+        group, firsts = _groups(told, each)
+        found: list[tuple[int, Space, bool]] = [_NOBODY] * len(firsts)
+        at = 0
+        times, tasks, cgroups = (column[firsts].tolist() for column in (each.time, each.task, each.cgroup))
+        for which in np.argsort(each.time[firsts], kind="stable").tolist():
+            while at < len(told) and told[at].time <= times[which]:
+                self.tasks.apply(told[at])
+                at += 1
+            key = tasks[which], cgroups[which]
+            found[which] = self._threads.get(key) or self._thread(*key)
+        for left in told[at:]:
+            self.tasks.apply(left)
+        threads = np.array([thread for thread, _, _ in found], dtype=np.int64)[group]
+        # Two spaces of one number are one; which task is idle matters for what a stack is taken for.
+        numbers = np.array([space.number << 1 | idle for _, space, idle in found], dtype=np.int64)[group]
+        words, lengths = chains.gather(each.data, each.begin, each.end)
+        numbers[~chains.have_user(words, lengths)] &= 1
+        keys, back = unique_inverse(chains.with_number(chains.hashes(words, lengths), numbers))
+        stacks = np.fromiter(map(self._hashed.get, keys.tolist(), repeat(0)), dtype=np.int64, count=len(keys))
+        new = np.flatnonzero(stacks == 0)
+        if len(new):
+            rows = np.zeros(len(keys), dtype=np.int64)
+            rows[back] = np.arange(len(back))
+            rows = rows[new]
+            raw, lengths = chains.gather(each.data, each.begin[rows], each.end[rows])
+            different = {space.number: space for _, space, _ in found}
+            places = {number: place for place, number in enumerate(different)}
+            which = np.array([places[space.number] for _, space, _ in found], dtype=np.int64)[group[rows]]
+            resolved = self._frames.resolve_chains(list(different.values()), which, raw, lengths)
+            stacks[new] = self._number(*resolved, numbers[rows] & 1)
+            self._hashed.update(zip(keys[new].tolist(), stacks[new].tolist(), strict=True))
+        else:
+            self._frames.catch_up()
+        if len(self._hashed) > MOST_HASHED or self._frames.renewed:
+            self._frames.renewed = False
+            self._forget_raw()
+        return threads, stacks[back]
+
+    def _number(self, frames: NDArray[np.int32], depths: NDArray[np.int64], idle: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of stacks of frames, which are one after the other; `idle` is 1 for those of an idle task."""
+        keys, back = unique_inverse(chains.with_number(chains.hashes(frames.astype(np.uint64), depths), idle))
+        numbers = np.fromiter(map(self._stacks.get, keys.tolist(), repeat(0)), dtype=np.int64, count=len(keys))
+        new = np.flatnonzero(numbers == 0)
+        if len(new):
+            rows = np.zeros(len(keys), dtype=np.int64)
+            rows[back] = np.arange(len(back))
+            rows = rows[new]
+            ends = np.cumsum(depths)
+            columns = (column.tolist() for column in ((ends - depths)[rows], ends[rows], idle[rows]))
+            listed, of = frames.tolist(), self._class
+            mine = [(listed[begin:end], idles) for begin, end, idles in zip(*columns, strict=True)]
+            numbers[new] = np.arange(self._next_stack, self._next_stack + len(new))
+            self._stack_rows += [
+                (number, of(stack, idles > 0), stack) for number, (stack, idles) in enumerate(mine, self._next_stack)
+            ]
+            self._next_stack += len(new)
+            self._stacks.update(zip(keys[new].tolist(), numbers[new].tolist(), strict=True))
+        return numbers[back]
 
     def _plain(self, each: records.Samples, rows: NDArray[np.int64], new: list[_New]) -> tuple[list[int], list[int]]:
         """Thread and stack of samples whose processes are as they were."""
@@ -199,23 +297,12 @@ class Profiler:
 
     def _resolve(self, new: list[_New]) -> NDArray[np.int64]:
         """The numbers of the stacks that raw stacks turn out to be."""
-        numbers = np.zeros(len(new), dtype=np.int64)
         if not new:
             self._frames.catch_up()
-            return numbers
+            return np.zeros(0, dtype=np.int64)
         frames, lengths = self._frames.resolve([(each.space, each.chain) for each in new])
-        listed, packed, width = frames.tolist(), frames.tobytes(), frames.itemsize
-        end = 0
-        for i, (each, length) in enumerate(zip(new, lengths.tolist(), strict=True)):
-            begin, end = end, end + length
-            key = (packed[begin * width : end * width], each.idle_task)
-            number = self._stacks.get(key)
-            if number is None:
-                number = self._stacks[key] = self._next_stack
-                self._next_stack += 1
-                mine = listed[begin:end]
-                self._stack_rows.append((number, self._class(mine, each.idle_task), mine))
-            numbers[i] = number
+        numbers = self._number(frames, lengths, np.array([each.idle_task for each in new], dtype=np.int64))
+        for each, number in zip(new, numbers.tolist(), strict=True):
             self._raw[each.space.number, each.chain] = number
             self._raw_bytes += len(each.chain)
         if len(self._raw) > MOST_RAW or self._raw_bytes > LARGEST_RAW or self._frames.renewed:
@@ -229,6 +316,7 @@ class Profiler:
 
     def _forget_raw(self) -> None:
         self._raw.clear()
+        self._hashed.clear()
         self._raw_bytes = 0
 
     def _write(self, into: Recording) -> None:
@@ -236,6 +324,29 @@ class Profiler:
         into["threads"].add_rows(self._thread_rows)
         into["stacks"].add_rows(self._stack_rows)
         self._thread_rows, self._stack_rows = [], []
+
+
+def _groups(told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Samples of one thread between which nothing happened to its process: the group of each, and the first of each group."""
+    _, task = unique_inverse(each.task)
+    cgroups, cgroup = unique_inverse(each.cgroup)
+    key = task * len(cgroups) + cgroup
+    if told:
+        # Sorted by process and time, so many were told before each sample: other numbers, other groups.
+        pids = np.array([one.pid for one in told], dtype=np.int64)
+        late = np.flatnonzero(among(each.task & 0xFFFFFFFF, unique(pids)))
+        pid = np.concatenate([pids, each.task[late] & 0xFFFFFFFF])
+        time = np.concatenate([np.array([one.time for one in told], dtype=np.int64), each.time[late]])
+        order = np.lexsort((time, pid))  # stable: what was told at the time of a sample comes before it
+        before = np.empty(len(order), dtype=np.int64)
+        before[order] = np.cumsum(order < len(told))
+        key *= len(told) + 1
+        key[late] += before[len(told) :]
+    groups, group = unique_inverse(key)
+    by_time = np.argsort(-each.time, kind="stable")
+    firsts = np.zeros(len(groups), dtype=np.int64)
+    firsts[group[by_time]] = by_time
+    return group, firsts
 
 
 def _shown(pid: int, tid: int) -> tuple[int, int]:

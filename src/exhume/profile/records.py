@@ -1,10 +1,12 @@
-"""perf records as the sampler's rings hold them (include/uapi/linux/perf_event.h), decoded with little work for each.
+"""perf records as the kernel writes them (include/uapi/linux/perf_event.h), decoded with little work for each.
 
 A record is a whole number of 64-bit words; its first has the kind, 16 bits of flags and the size. A plain loop finds where
-records begin, numpy does the rest. What does not fit is passed over: the ring is ours, yet what it holds may be cut.
+records begin, numpy does the rest. What does not fit is passed over: a ring is ours, yet what it holds may be cut, and a
+perf.data is anybody's. Where a sample has what is its `Layout`; our own rings have two of them.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,13 +23,41 @@ Ints = NDArray[np.int64]
 CONTEXT_KERNEL, CONTEXT_USER, CONTEXT_MAX = (1 << 64) - 128, (1 << 64) - 512, (1 << 64) - 4095
 
 _LAST = (1 << 63) - 1
-_COMM_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC
+# One bit of the flags: PERF_RECORD_MISC_COMM_EXEC, _MMAP_DATA (not to be executed) and _FORK_EXEC (perf tells of a process
+# that was there before: it has nothing of its parent's).
+_COMM_EXEC = _MMAP_DATA = _FORK_EXEC = 1 << 13
+_MMAP_BUILD_ID = 1 << 14  # PERF_RECORD_MISC_MMAP_BUILD_ID: a build id in place of device and inode
+_CPU_MODE = 7  # PERF_RECORD_MISC_CPUMODE_MASK: of a sample where its ip is, 1 in the kernel, 2 in user space
 # Looked up for every record: an enumeration's members are slow.
-_COMM, _EXIT, _FORK, _MMAP2 = int(Record.COMM), int(Record.EXIT), int(Record.FORK), int(Record.MMAP2)
+_MMAP, _COMM, _EXIT = 1, int(Record.COMM), int(Record.EXIT)  # MMAP is what MMAP2 was before 3.16, and perf's own for the kernel
+_FORK, _MMAP2 = int(Record.FORK), int(Record.MMAP2)
 _TASK = struct.Struct("=IHHIII")  # kind, flags, size, pid, parent or tid, and of FORK and EXIT the tid
 _MAPPING = struct.Struct("=QQQIIQQ")  # of MMAP2 from its address to its inode generation; protection and flags follow
+_OLD_MAPPING = struct.Struct("=QQQ")
 _WORD = struct.Struct("=Q")
-_CHAIN = 5  # words before a sample's chain: header, pid and tid, time, CPU, the chain's length
+_DEEPEST = 1 << 16
+
+
+class Layout(NamedTuple):
+    """Where a sample has what, in words from its beginning, the header is the first; -1 for what it has not."""
+
+    task: int
+    time: int
+    core: int
+    chain: int
+    """The length of the chain, which follows it."""
+    ip: int = -1
+    identifier: int = -1
+    cgroup: int = 0
+    """In words from its end; 0 where there is none."""
+    group: int = -1
+    """Of a group that is read with each sample, where the number of its members is: what follows it is so much later."""
+    group_words: tuple[int, int] = (0, 0)
+    """What a group takes besides its members, and each of them."""
+
+
+# What sampler.py asks for: header, pid and tid, time, CPU, the chain and mostly the cgroup.
+RING, RING_WITH_CGROUPS = Layout(1, 2, 3, 4), Layout(1, 2, 3, 4, cgroup=1)
 
 
 class Samples(NamedTuple):
@@ -63,7 +93,10 @@ def starts(data: bytes) -> Ints:
     return begins[: len(begins) if whole.all() else int(whole.argmin())] >> 2
 
 
-class _Index(NamedTuple):
+class Index(NamedTuple):
+    """Where records are, in words, of which kind, and how many words each has."""
+
+    data: bytes
     words: Words
     at: Ints
     kind: NDArray[np.uint32]
@@ -73,35 +106,103 @@ class _Index(NamedTuple):
         """The sum of that word over all records of a kind."""
         return int(self.words[self.at[(self.kind == kind) & (self.size > word)] + word].sum())
 
+    @property
+    def lost(self) -> int:
+        return self.total(Record.LOST, 2) + self.total(Record.LOST_SAMPLES, 1)
 
-def _index(data: bytes) -> _Index:
+    @property
+    def throttled(self) -> int:
+        return int((self.kind == Record.THROTTLE).sum())
+
+    def only(self, which: NDArray[np.bool_]) -> "Index":
+        return self._replace(at=self.at[which], kind=self.kind[which], size=self.size[which])
+
+    def gathered(self, which: NDArray[np.bool_]) -> "Index":
+        """Copies of these, one after the other, without what is between them."""
+        at, size = self.at[which], self.size[which]
+        to = np.cumsum(size) - size
+        words = self.words[np.repeat(at - to, size) + np.arange(int(size.sum()))]
+        data = words.tobytes()
+        return Index(data, np.frombuffer(data, dtype=np.uint64), to, self.kind[which], size)
+
+
+def index(data: bytes) -> Index:
     words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
     at = starts(data)
     head = words[at]
-    return _Index(words, at, head.astype(np.uint32), (head >> np.uint64(51)).astype(np.int64))
+    return Index(data, words, at, head.astype(np.uint32), (head >> np.uint64(51)).astype(np.int64))
+
+
+def joined(parts: "Sequence[Index]") -> Index:
+    """One of several, whose bytes are put together."""
+    data = b"".join(part.words.tobytes() for part in parts) if len(parts) != 1 else parts[0].data
+    shifts = np.cumsum([0, *(len(part.words) for part in parts)])
+    return Index(
+        data,
+        np.frombuffer(data, dtype=np.uint64, count=len(data) // 8),
+        np.concatenate([part.at + shift for part, shift in zip(parts, shifts.tolist(), strict=False)]),
+        np.concatenate([part.kind for part in parts]),
+        np.concatenate([part.size for part in parts]),
+    )
 
 
 def samples(data: bytes, cgroups: bool) -> Samples:
-    index = _index(data)
-    words, tail = index.words, 1 if cgroups else 0
-    whole = (index.kind == Record.SAMPLE) & (index.size >= _CHAIN + tail)
-    at, room = index.at[whole], index.size[whole] - _CHAIN - tail
-    depth = np.minimum(words[at + 4], np.uint64(1 << 16)).astype(np.int64)
-    fits = depth <= room
-    at, depth = at[fits], depth[fits]
-    begin = at + _CHAIN
+    """Those of our rings."""
+    found = index(data)
+    return decode(found.only(found.kind == Record.SAMPLE), RING_WITH_CGROUPS if cgroups else RING)._replace(
+        lost=found.lost, throttled=found.throttled
+    )
+
+
+def decode(samples: Index, layout: Layout) -> Samples:
+    """Records that are all samples of one layout. Those that cannot hold what they should are left out."""
+    at, size, words = samples.at, samples.size, samples.words
+    fits = size > max(*layout[:6], layout.group) + layout.cgroup
+    at, size = at[fits], size[fits]
+    place = at + layout.chain
+    if layout.group >= 0:
+        besides, each = layout.group_words
+        members = np.minimum(words[at + layout.group], np.uint64(_DEEPEST)).astype(np.int64)
+        place += besides + each * members
+    data = samples.data
+    if layout.chain < 0:
+        depth = np.zeros(len(at), dtype=np.int64)
+        begin = depth
+    else:
+        fits = place + layout.cgroup < at + size
+        at, size, place = at[fits], size[fits], place[fits]
+        depth = np.minimum(words[place], np.uint64(_DEEPEST)).astype(np.int64)
+        begin = place + 1
+        fits = begin + depth + layout.cgroup <= at + size
+        at, size, begin, depth = at[fits], size[fits], begin[fits], depth[fits]
     end = begin + depth
+    if layout.ip >= 0 and len(bare := np.flatnonzero(depth == 0)):
+        data, begin, end = _alone(samples, at, layout.ip, bare, begin, end)
+    nothing = np.zeros(len(at), dtype=np.int64)
     return Samples(
         data=data,
-        task=words[at + 1].view(np.int64),
-        time=words[at + 2].view(np.int64),
-        core=words[at + 3].astype(np.uint32).astype(np.int64),
-        cgroup=words[end].view(np.int64) if cgroups else np.zeros(len(at), dtype=np.int64),
+        task=words[at + layout.task].view(np.int64) if layout.task >= 0 else nothing - 1,
+        time=words[at + layout.time].view(np.int64) & _LAST if layout.time >= 0 else nothing,
+        core=words[at + layout.core].astype(np.uint32).astype(np.int64) if layout.core >= 0 else nothing - 1,
+        cgroup=words[at + size - layout.cgroup].view(np.int64) if layout.cgroup else nothing,
         begin=begin * 8,
         end=end * 8,
-        lost=index.total(Record.LOST, 2) + index.total(Record.LOST_SAMPLES, 1),
-        throttled=int((index.kind == Record.THROTTLE).sum()),
+        lost=0,
+        throttled=0,
     )
+
+
+def _alone(samples: Index, at: Ints, ip: int, bare: Ints, begin: Ints, end: Ints) -> tuple[bytes, Ints, Ints]:
+    """Samples without a chain: the one address that they have makes one, put after everything else."""
+    mode = samples.words[at[bare]] >> np.uint64(32) & np.uint64(_CPU_MODE)
+    marks = np.full(8, CONTEXT_MAX, dtype=np.uint64)
+    marks[1], marks[2] = CONTEXT_KERNEL, CONTEXT_USER
+    chains = np.empty((len(bare), 2), dtype=np.uint64)
+    chains[:, 0], chains[:, 1] = marks[mode.astype(np.int64)], samples.words[at[bare] + ip]
+    begin, end = begin.copy(), end.copy()
+    begin[bare] = len(samples.words) + 2 * np.arange(len(bare))
+    end[bare] = begin[bare] + 2
+    return samples.words.tobytes() + chains.tobytes(), begin, end
 
 
 class Mapped(NamedTuple):
@@ -116,6 +217,8 @@ class Mapped(NamedTuple):
     inode: int
     generation: int
     path: bytes
+    build_id: bytes = b""
+    """b"" where not known."""
 
 
 class Named(NamedTuple):
@@ -133,6 +236,8 @@ class Forked(NamedTuple):
     pid: int
     parent: int
     tid: int
+    bare: bool = False
+    """Its parent's mappings are not its own: it was there before, and is only told of now."""
 
 
 class Exited(NamedTuple):
@@ -160,7 +265,9 @@ class Tasks:
     groups: tuple[Grouped, ...] = ()
     """The cgroups that were made: few, and nobody's."""
     clock: int = 1
-    """Where the time of a record is, in words from its end."""
+    """Where the time of a record is, in words from its end; 0 if it has none."""
+    parent: Ints | None = None
+    """Of a fork the process that made it, -1 otherwise: where nothing else tells of a parent, it is looked for here."""
 
     def of(self, pids: Ints) -> list[Mapped | Named | Forked | Exited]:
         """The records about these processes (sorted), parsed, in the order of the rings."""
@@ -169,13 +276,25 @@ class Tasks:
 
 
 def tasks(data: bytes) -> Tasks:
-    index = _index(data)
-    kind, at = index.kind, index.at
+    """Those of our rings."""
+    found = index(data)
+    return side_band(found)
+
+
+def side_band(found: Index, clock: int = 1, parents: bool = False) -> Tasks:
+    kind, at = found.kind, found.at
     pid = np.full(len(at), -1, dtype=np.int64)
-    about = ((kind == Record.MMAP2) | (kind == Record.COMM) | (kind == Record.FORK) | (kind == Record.EXIT)) & (index.size > 1)
-    pid[about] = index.words[at[about] + 1].astype(np.uint32)
-    grouped = (parse_cgroup(data, int(where)) for where in at[kind == Record.CGROUP])
-    return Tasks(data, at, pid, index.total(Record.LOST, 2), tuple(group for group in grouped if group is not None))
+    forks = kind == _FORK
+    about = ((kind == _MMAP2) | (kind == _COMM) | forks | (kind == _EXIT) | (kind == _MMAP)) & (found.size > 1)
+    pid[about] = found.words[at[about] + 1].astype(np.uint32)
+    parent = None
+    if parents:
+        parent = np.full(len(at), -1, dtype=np.int64)
+        made = np.flatnonzero(about & forks & (found.words[at] >> np.uint64(32) & np.uint64(_FORK_EXEC) == 0))
+        parent[made] = (found.words[at[made] + 1] >> np.uint64(32)).astype(np.int64)
+    grouped = (parse_cgroup(found.data, int(where)) for where in at[kind == Record.CGROUP])
+    groups = tuple(group for group in grouped if group is not None)
+    return Tasks(found.data, at, pid, found.total(Record.LOST, 2), groups, clock, parent)
 
 
 def parse_task(data: bytes, at: int, clock: int = 1) -> Mapped | Named | Forked | Exited | None:
@@ -185,21 +304,27 @@ def parse_task(data: bytes, at: int, clock: int = 1) -> Mapped | Named | Forked 
         return None
     kind, misc, size, pid, other, tid = _TASK.unpack_from(data, at)
     end = at + (size & ~7) - 8 * clock
-    if size < _TASK.size + 8 * (clock - 1) or end + 8 > len(data):
+    if size < _TASK.size + 8 * (clock - 1) or end + 8 * (clock > 0) > len(data):
         return None
-    time = _WORD.unpack_from(data, end)[0] & _LAST
+    time = _WORD.unpack_from(data, end)[0] & _LAST if clock else 0
     if kind == _MMAP2:
-        if size < _MAPPING.size + 24:
+        if size < _MAPPING.size + 24 or misc & _MMAP_DATA:
             return None
         start, length, offset, major, minor, inode, generation = _MAPPING.unpack_from(data, at + 16)
         path = data[at + 72 : end].split(b"\0", 1)[0]
+        if misc & _MMAP_BUILD_ID:
+            build_id = data[at + 44 : at + 44 + min(data[at + 40], 20)]
+            return Mapped(time, pid, start, length, offset, (0, 0), 0, 0, path, build_id)
         return Mapped(time, pid, start, length, offset, (major, minor), inode, generation, path)
     if kind == _COMM:
         return Named(time, pid, other, bool(misc & _COMM_EXEC), data[at + 16 : end].split(b"\0", 1)[0])
-    if size < 40:
+    if size < 40 - 8 * (not clock):
         return None
     if kind == _FORK:
-        return Forked(time, pid, other, tid)
+        return Forked(time, pid, other, tid, bool(misc & _FORK_EXEC))
+    if kind == _MMAP and not misc & _MMAP_DATA:
+        start, length, offset = _OLD_MAPPING.unpack_from(data, at + 16)
+        return Mapped(time, pid, start, length, offset, (0, 0), 0, 0, data[at + 40 : end].split(b"\0", 1)[0])
     return Exited(time, pid, tid) if kind == _EXIT else None
 
 

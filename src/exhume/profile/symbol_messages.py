@@ -12,7 +12,10 @@ MOST_PIDS: Final = 16
 LAST: Final = (1 << 63) - 1
 """The end of a range that has none."""
 
-_REQUEST = struct.Struct("<BqIIQHHI")  # what, key, major, minor, inode, number of pids, length of the path, addresses
+BUILD_ID: Final = 20
+"""As many bytes of a build id as perf has place for: that of SHA-1, which linkers write."""
+
+_REQUEST = struct.Struct("<BqIIQHHI20s")  # what, key, major, minor, inode, pids, length of the path, addresses, build id
 _REPLY = struct.Struct("<Bq")
 _FUNCTION = struct.Struct("<QQH")  # start, end, length of the name
 _LONGEST_NAME = 4096
@@ -65,16 +68,18 @@ class Request(NamedTuple):
     path: bytes = b""
     device: tuple[int, int] = (0, 0)
     inode: int = 0
+    build_id: bytes = b""
+    """The file must have it; b"" where it is not known."""
 
     def pack(self) -> bytes:
         counts = len(self.pids), len(self.path), len(self.addresses)
-        head = _REQUEST.pack(self.what, self.key, *self.device, self.inode, *counts)
+        head = _REQUEST.pack(self.what, self.key, *self.device, self.inode, *counts, self.build_id)
         return b"".join((head, array("I", self.pids).tobytes(), self.path, self.addresses.tobytes()))
 
 
 def unpack_request(packet: bytes) -> Request:
     try:
-        what, key, major, minor, inode, pids, path, addresses = _REQUEST.unpack_from(packet)
+        what, key, major, minor, inode, pids, path, addresses, build_id = _REQUEST.unpack_from(packet)
         after_pids = _REQUEST.size + 4 * pids
         after_path = after_pids + path
         if len(packet) != after_path + 8 * addresses:
@@ -82,7 +87,8 @@ def unpack_request(packet: bytes) -> Request:
         asked, of = array("Q"), array("I")
         asked.frombytes(packet[after_path:])
         of.frombytes(packet[_REQUEST.size : after_pids])
-        return Request(What(what), key, asked, tuple(of), packet[after_pids:after_path], (major, minor), inode)
+        where = packet[after_pids:after_path]
+        return Request(What(what), key, asked, tuple(of), where, (major, minor), inode, build_id.rstrip(b"\0"))
     except (struct.error, ValueError) as error:
         raise Garbled(str(error)) from None
 

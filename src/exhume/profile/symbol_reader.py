@@ -22,6 +22,7 @@ from exhume.profile.perf_map import LARGEST as LARGEST_PERF_MAP
 from exhume.profile.perf_map import PerfMap
 from exhume.profile.symbol_child import TIME_S, begin, timed
 from exhume.profile.symbol_messages import (
+    BUILD_ID,
     LARGEST,
     Garbled,
     Named,
@@ -34,7 +35,7 @@ from exhume.profile.symbol_messages import (
 )
 
 _LARGE: Final = 1 << 20
-_MEMORY: Final = 32 << 20
+_MEMORY: Final = 16 << 20
 """Of all images together; the one that was asked about last stays however large it is."""
 _MOST_IMAGES: Final = 200
 """With a debug file each, they are fewer than the files that the sandbox allows."""
@@ -59,6 +60,10 @@ class ElfImage:
     @property
     def nbytes(self) -> int:
         return sum(table.nbytes for table, _ in self.tables)
+
+    def is_(self, build_id: bytes) -> bool:
+        """Shorter ones come filled up with zeros, longer ones cut (struct perf_record_header_build_id)."""
+        return self.elf.build_id[:BUILD_ID].rstrip(b"\0") == build_id.rstrip(b"\0")
 
     def add_debug(self, fd: int) -> None:
         self.fds.append(fd)
@@ -212,6 +217,8 @@ class Reader:
             self._drop(key)
             try:
                 image: Image = ElfImage(fd) if request.what is What.IMAGE else JitImage(fd)
+                if isinstance(image, ElfImage) and request.build_id and not image.is_(request.build_id):
+                    raise elf.Malformed("another file has its place: its build id is not the one that was recorded")
             except BaseException:
                 os.close(fd)
                 raise

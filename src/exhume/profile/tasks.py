@@ -2,6 +2,8 @@
 
 What the kernel told of them while we ran is in the side-band, which is only looked into for processes that have samples; what
 was there before us is in /proc. A process that is gone, and of which neither tells, is a number without a name.
+
+Of a perf.data there is no /proc: perf put into its side-band what was there before, and all of it is kept.
 """
 
 import os
@@ -18,7 +20,7 @@ from exhume.profile import records
 from exhume.profile.images import Images
 from exhume.profile.records import Exited, Forked, Ints, Mapped, Named
 from exhume.profile.spaces import Space
-from exhume.recording.arrays import unique
+from exhume.recording.arrays import among, unique
 from exhume.text import decode
 
 Told = Mapped | Named | Forked | Exited
@@ -26,6 +28,8 @@ Told = Mapped | Named | Forked | Exited
 # The side-band of processes without samples is kept for so many batches (seconds), and no more than that.
 KEPT = 4
 LARGEST_KEPT = 8 << 20
+# Where nothing else tells of processes, the side-band is kept up to that, and then applied to all of them.
+LARGEST_ALONE = 16 << 20
 # Processes that are remembered; those that had no sample for longest go first.
 MOST_PROCESSES = 8192
 # Threads of one process that are remembered.
@@ -58,9 +62,11 @@ class Process:
 class Tasks:
     """Knows who a sample is of."""
 
-    def __init__(self, root: Root, images: Images, unified: bool, changed: Callable[[Process], None]) -> None:
+    def __init__(
+        self, root: Root, images: Images, unified: bool, changed: Callable[[Process], None], alone: bool = False
+    ) -> None:
         """`unified`: the cgroup id of a sample is that of the one hierarchy. `changed` hears of processes whose names, cgroup
-        or address space are not what they were."""
+        or address space are not what they were. `alone`: the side-band is all there is."""
         self.lost = 0
         """Records of the side-band that found no place."""
         self.boot_offset_ns = 0
@@ -71,7 +77,8 @@ class Tasks:
         self._changed = changed
         self._processes: dict[int, Process] = {}
         self._spaces = 0
-        self._kept: deque[records.Tasks] = deque(maxlen=KEPT)
+        self._alone = alone
+        self._kept: deque[records.Tasks] = deque(maxlen=None if alone else KEPT)
         self._cgroups: dict[int, str] = {}
         self._gone: list[Process] = []
         self._ending: set[int] = set()
@@ -84,6 +91,8 @@ class Tasks:
         self.lost += chunk.lost
         for group in chunk.groups:
             self._keep_cgroup(group.id, decode(group.path))
+        if self._alone:
+            pids = self._with_parents(pids, chunk)
         # Also about those that were met before and have no sample now: they may have another name when they have one again.
         met = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
         told = sorted(_about(_numbered(unique(np.concatenate([pids, met]))), [chunk]), key=_time)
@@ -93,9 +102,35 @@ class Tasks:
             for earlier in sorted(_about(_numbered(np.array(unmet, dtype=np.int64)), self._kept), key=_time):
                 self.apply(earlier)
         self._ending = {each.pid for each in told if isinstance(each, Exited) and each.tid == each.pid}
-        if len(chunk.data) * KEPT <= LARGEST_KEPT:
+        if self._alone:
+            self._keep_all(chunk)
+        elif len(chunk.data) * KEPT <= LARGEST_KEPT:
             self._kept.append(chunk)
         return told
+
+    def _with_parents(self, pids: Ints, chunk: records.Tasks) -> Ints:
+        """These and those they were forked by, whose names and mappings they have: who has no samples matters, too."""
+        while True:
+            known = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
+            unmet = pids[~among(pids, np.sort(known))]
+            found = [_parents(chunk, pids), *(_parents(earlier, unmet) for earlier in self._kept if len(unmet))]
+            more = unique(np.concatenate([pids, *found]))
+            if len(more) == len(pids):
+                return pids
+            pids = more
+
+    def _keep_all(self, chunk: records.Tasks) -> None:
+        if not len(chunk.at):
+            return
+        if sum(len(kept.data) for kept in self._kept) + len(chunk.data) > LARGEST_ALONE:
+            everybody = _numbered(unique(np.concatenate([kept.pid for kept in self._kept] or [chunk.pid])))
+            met = np.fromiter(self._processes, dtype=np.int64, count=len(self._processes))
+            unmet = everybody[~among(everybody, np.sort(met)) & (everybody >= 0)]
+            while self._kept:
+                for earlier in sorted(_about(unmet, [self._kept.popleft()]), key=_time):
+                    self.apply(earlier)
+                self._bury()  # most have ended since
+        self._kept.append(chunk)
 
     def apply(self, told: Told) -> None:
         """Something happened to a process that has samples."""
@@ -186,7 +221,8 @@ class Tasks:
         parent = self._processes.get(told.parent) or self._meet(told.parent)
         if not parent.cgroup_read:
             self.cgroup(parent, parent.cgroup_id)
-        process = self._keep(Process(told.pid, parent.space.copy(self._number(), told.pid)))
+        space = Space(self._number(), told.pid) if told.bare else parent.space.copy(self._number(), told.pid)
+        process = self._keep(Process(told.pid, space))
         process.start = told.time & _START
         process.names[told.pid] = parent.names.get(told.parent, "")
         process.cgroup, process.owner = parent.cgroup, parent.owner
@@ -261,6 +297,13 @@ def _numbered(pids: Ints) -> Ints:
 
 def _about(pids: Ints, chunks: Iterable[records.Tasks]) -> list[Told]:
     return [told for chunk in chunks if len(chunk.at) for told in chunk.of(pids)]
+
+
+def _parents(chunk: records.Tasks, pids: Ints) -> Ints:
+    if chunk.parent is None:
+        return np.zeros(0, dtype=np.int64)
+    found: Ints = chunk.parent[(chunk.parent > 0) & among(chunk.pid, pids)]
+    return found
 
 
 def _time(told: Told) -> int:

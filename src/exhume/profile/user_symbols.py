@@ -17,6 +17,7 @@ from exhume.node.root import Root
 from exhume.profile import vdso
 from exhume.profile.symbol_children import Child, Children
 from exhume.profile.symbol_messages import (
+    BUILD_ID,
     LAST,
     MOST_ADDRESSES,
     MOST_PIDS,
@@ -47,6 +48,8 @@ class Image(NamedTuple):
     device: tuple[int, int]
     inode: int
     """0 where not known."""
+    build_id: bytes = b""
+    """Where it is known, a file with another one is not this image, and one with this build id is, whatever its inode."""
 
 
 class Function(NamedTuple):
@@ -332,4 +335,5 @@ def _request(key: int, asked: _Asked) -> Request:
         return Request(What.ASK_FINAL if asked.no_debug else What.ASK, key, addresses)
     if image.kind == "perf-map":
         return Request(What.PERF_MAP, key, addresses, asked.pids)
-    return Request(What.IMAGE, key, addresses, asked.pids, image.path[:_LONGEST_PATH], image.device, image.inode)
+    path = image.path[:_LONGEST_PATH]
+    return Request(What.IMAGE, key, addresses, asked.pids, path, image.device, image.inode, image.build_id[:BUILD_ID])

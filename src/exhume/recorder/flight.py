@@ -70,8 +70,10 @@ class Status(NamedTuple):
 
     elapsed_ns: int
     samples: int
-    lost: int
-    """Samples and rows that were lost, all told."""
+    lost_samples: int
+    """That found no place in a ring."""
+    lost_rows: int
+    """Of all tables: that could not be written."""
     rows: Recording
     """What was seen in it."""
     own_cpu_ns: int
@@ -246,9 +248,11 @@ class Flight:
             rows.count(now, "side_band_lost", self._profiler.side_band_lost)
 
     def _status(self, elapsed: int, rows: Recording, state: "_Told", store: Store) -> Status:
-        lost = sum(store.lost.values()) + (self._profiler.lost if self._profiler is not None else 0)
-        samples = len(rows["samples"])
-        return Status(elapsed, samples, lost, rows, own.cpu_ns() + state.children_ns, state.own_memory, store.size_bytes)
+        samples, lost = len(rows["samples"]), self._profiler.lost if self._profiler is not None else 0
+        unwritten = sum(store.lost.values())
+        return Status(
+            elapsed, samples, lost, unwritten, rows, own.cpu_ns() + state.children_ns, state.own_memory, store.size_bytes
+        )
 
     def _rhythm(self, cpu: Source, clock: Clock) -> int:
         """Ten times a second, or as often as the reader finds itself cheap enough; its first readings find cold caches."""

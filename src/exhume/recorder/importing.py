@@ -30,7 +30,12 @@ FORMATS = {
     "folded stacks": "exhume.profile.importing.folded",
 }
 _PART_NS = 60_000_000_000
+_NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
+# Logs of one line agree that well about when it was; some have whole seconds only.
+_SAME_NS = 2_000_000_000
+# Two clocks of one boot are never so far apart.
+_ANOTHER_BOOT_NS = 600_000_000_000
 
 
 class Format(Protocol):
@@ -158,11 +163,12 @@ def _bring(
     total = sum(file.source.size for file in opened)
     before = 0
     ids = Ids()
+    told = _Told()
     for file in opened:
         about = {"imported": file.source.name, "format": file.format, "clock": _clock(axis, anchor), **file.content.about}
         with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
-            offset = shift if file.content.axis == "wall" and axis == "boot" else 0
-            for rows in _rows(file, ids, offset, shift, axis, writer):
+            offset = _offset(file.content, axis, shift, anchor)
+            for rows in told.once(_rows(file, ids, offset, shift, axis, writer)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
                 writer.keep_pace()
@@ -174,7 +180,13 @@ def _bring(
         before += file.source.size
         brought.files.append((file.source.name, file.format))
         brought.notes += [f"{file.source.name}: {note}" for note in file.content.notes]
+        if file.source.cut and not any("gzip" in note for note in file.content.notes):
+            brought.notes.append(f"{file.source.name}: it ends in the middle of what gzip packed: the file is not whole")
+        if offset and file.content.axis == "boot":
+            brought.notes.append(f"{file.source.name} is of another boot: it was placed by its time of day")
         brought.notes += writer.troubles
+    if told.again:
+        brought.notes.append(f"{told.again:,} lines are in several of the files: they count once")
     if not brought.samples and not brought.events:
         brought.notes.append("nothing was found in it: no sample, and no line of the kernel that is known")
     if axis == "boot" and anchor is None:
@@ -183,6 +195,53 @@ def _bring(
         )
     elif anchor is not None and not anchor.sure:
         brought.notes.append(f"the time of day is {anchor.how}; --anchor sets it right")
+
+
+class _Told:
+    """Events that a file before had: the same line is in dmesg, in the journal and in syslog."""
+
+    def __init__(self) -> None:
+        self.again = 0
+        self._before: dict[tuple[str, str], list[int]] = {}
+
+    def once(self, batches: Iterable[Recording]) -> Iterator[Recording]:
+        mine: dict[tuple[str, str], list[int]] = {}
+        for rows in batches:
+            events = rows["events"]
+            if len(events):
+                keys = list(zip(events.texts("kind"), events.texts("message"), strict=True))
+                new = [at for at, key in enumerate(keys) if not self._was(key, int(events.ints("time")[at]))]
+                for at in new:
+                    mine.setdefault(keys[at], []).append(int(events.ints("time")[at]))
+                if len(new) < len(keys):
+                    self.again += len(keys) - len(new)
+                    kept = _taken(rows, "events", np.array(new, dtype=np.int64), 0)
+                    del rows.tables["events"]
+                    rows["events"].add_columns(kept)
+            yield rows
+        for key, times in mine.items():
+            self._before.setdefault(key, []).extend(times)
+
+    def _was(self, key: tuple[str, str], time: int) -> bool:
+        """Each of them is found once: a driver may say the same again."""
+        times = self._before.get(key, [])
+        near = min(times, key=lambda other: abs(other - time), default=None)
+        if near is None or abs(near - time) > _SAME_NS:
+            return False
+        times.remove(near)
+        return True
+
+
+def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> int:
+    """What is added to the times of a file. One since boot that knows its time of day may be of another boot."""
+    if axis == "wall":
+        return 0
+    if content.axis == "wall":
+        return shift
+    own = next((one for one in content.anchors if one.sure), None)
+    if own is None or anchor is None or abs(apart := own.real - own.time + shift) < _ANOTHER_BOOT_NS:
+        return 0
+    return apart
 
 
 def _clock(axis: str, anchor: Anchor | None) -> str:
@@ -213,8 +272,9 @@ def _node(contents: Sequence[Import]) -> Node:
 
 def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
     """Batches on the recording's axis, none longer than a minute, each with its anchors and the first with its sources."""
-    content, told = file.content, False
+    content, told, early = file.content, False, 0
     for batch in content.batches(ids):
+        early += int((batch["events"].ints("time") + offset < 0).sum())
         for rows in _parts(batch, offset):
             begin, end = _span(rows)
             for time in (begin, end) if end > begin else (begin,):
@@ -228,6 +288,8 @@ def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Wri
         if content.full:
             content.forget()
             writer.turn()
+    if early:
+        content.notes.append(f"{early:,} events are from before the machine was booted: left out, there is no time for them")
 
 
 def _span(rows: Recording) -> tuple[int, int]:
@@ -236,12 +298,18 @@ def _span(rows: Recording) -> tuple[int, int]:
 
 
 def _parts(batch: Recording, offset: int) -> Iterator[Recording]:
-    """Minute by minute: a segment of the store is about one. The dictionaries come with the first."""
+    """Minute by minute: a segment of the store is about one. The dictionaries come with the first.
+
+    A log with the time of day may reach back further than the boot that the axis begins with: that is left out.
+    """
     timed = [name for name in ("samples", "events") if len(batch[name])]
     if not timed:
         return
     minutes = {name: (batch[name].ints("time") + offset) // _PART_NS for name in timed}
-    for at, minute in enumerate(sorted({int(one) for found in minutes.values() for one in set(found.tolist())})):
+    if "events" in minutes:
+        minutes["events"] = np.where(minutes["events"] < 0, _NEVER, minutes["events"])
+    told = {int(one) for found in minutes.values() for one in set(found.tolist())} - {_NEVER}
+    for at, minute in enumerate(sorted(told)):
         rows = Recording(batch.node)
         if not at:
             for name in ("frames", "stacks", "threads"):

@@ -61,7 +61,7 @@ class ChapterReader:
         # Streams first: one that was sealed in the meantime is in the Parquet file by then.
         streams = [self._stream(data, span, table) for span in self._open() if (data := self._file(span, table)) is not None]
         parts = [plain.take(one, np.flatnonzero(among(one["id"], wanted))) for one in streams if one is not None]
-        data = files.read(os.path.join(self.path, f"{table}.parquet"))
+        data = self._dictionary(table)
         if data is not None:
             try:
                 read = parquet.read_ids(data, table, wanted)
@@ -100,16 +100,25 @@ class ChapterReader:
 
     def ids(self, table: str) -> set[int]:
         """What a dictionary has."""
-        data = files.read(os.path.join(self.path, f"{table}.parquet"))
+        data = self._dictionary(table)
         found = []
         try:
             if data is not None:
                 found.append(arrow.ints(parquet.read(data, table, ("id",)), "id"))
-        except arrow.DAMAGE:
-            pass
+        except arrow.DAMAGE as error:
+            self._note(f"{table}.parquet", f"is damaged: names are missing ({_brief(error)})")
         opened = [self.table(span, table) for span in self._open()]
         found += [new["id"] for new in opened if new is not None]
         return set(np.concatenate(found).tolist()) if found else set()
+
+    def _dictionary(self, table: str) -> bytes | None:
+        data = files.read(os.path.join(self.path, f"{table}.parquet"))
+        if data is None and any(span.sealed and self._has_samples(span) for span in self.spans):
+            self._note(f"{table}.parquet", "is not there: names are missing")
+        return data
+
+    def _has_samples(self, span: Span) -> bool:
+        return os.path.exists(os.path.join(self.path, span.name, "samples.parquet"))
 
     def _open(self) -> list[Span]:
         return [span for span in self.spans if not span.sealed]

@@ -1,5 +1,6 @@
 """A recording on disk, read: whether it is being written, was killed, or is finished. A window costs what it holds."""
 
+import fcntl
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
@@ -26,6 +27,8 @@ Answer = TypeVar("Answer")
 # Rows may come late: samples wait in their ring, lines in the journal. So far beyond its name a segment is looked into.
 _LATE_NS = 2_000_000_000
 _LOOKS = 5
+# Segments follow each other within a batch or two; more between them was not recorded.
+_GAP_NS = 5_000_000_000
 _SAMPLES = ("time", "core", "thread", "stack")
 
 
@@ -41,12 +44,14 @@ class Segment(NamedTuple):
 class Folder:
     """Opens read-only; damaged tails are passed over and told in `notes`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, boot: int = 0) -> None:
+        """`boot`: 0 is the last one, -1 the one before it, as journalctl counts them."""
         self.path = path
+        self._boot = boot
         self.notes: list[str] = []
         """What was found damaged or incomplete, for people."""
         self.boots: list[str] = []
-        """Boot ids found, oldest first. Everything else is about the last one."""
+        """Boot ids found, oldest first. Everything else is about one of them."""
         self._chapters: list[ChapterReader] = []
         self._clock: dict[str, tuple[Ints, Ints]] = {}
         self._list()
@@ -73,8 +78,10 @@ class Folder:
         if not found:
             raise ExhumeError(f"{shown} holds nothing yet: the recorder writes its first rows after a second")
         self.boots = list(dict.fromkeys(one.chapter.node.boot_id for one in found))
-        last = [one for one in found if one.chapter.node.boot_id == self.boots[-1]]
-        self._chapters = sorted(last, key=lambda one: one.chapter.begin["time"])
+        if not -len(self.boots) < self._boot <= 0:
+            raise ExhumeError(f"{shown} has {len(self.boots)} boots: 0 is the last one, {1 - len(self.boots)} the first")
+        wanted = [one for one in found if one.chapter.node.boot_id == self.boots[self._boot - 1]]
+        self._chapters = sorted(wanted, key=lambda one: one.chapter.begin["time"])
         self.__dict__.pop("window", None)
         self.__dict__.pop("segments", None)
 
@@ -113,6 +120,42 @@ class Folder:
             found.append(Segment(path, span.start, self._end(chapter, span), span.sealed, _pinned(path), size))
         return found
 
+    @property
+    def boot_id(self) -> str:
+        """Of the boot that was asked for."""
+        return self.boots[self._boot - 1]
+
+    def gaps(self, start: int | None = None, end: int | None = None) -> list[tuple[int, int]]:
+        """When inside of a window no recorder wrote, for more than five seconds."""
+        begin = self.window[0] if start is None else start
+        until = self.window[1] if end is None else end
+        spans = self._looking(lambda: sorted((part[1].start, self._end(*part)) for part in self._parts(begin, until)))
+        found, seen = [], begin
+        for first, last in [*spans, (until, until)]:
+            if min(first, until) - seen > _GAP_NS:
+                found.append((seen, min(first, until)))
+            seen = max(seen, last)
+        return found
+
+    def covered(self, start: int, end: int) -> int:
+        """How much of a window was recorded."""
+        return end - start - sum(last - first for first, last in self.gaps(start, end))
+
+    @cached_property
+    def written(self) -> bool:
+        """Whether a recorder has it open now."""
+        try:
+            lock = os.open(os.path.join(self.path, layout.LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
     def real_ns(self, time: int) -> int:
         """Wall clock of a moment, by the nearest anchor."""
         times, real = self._looking(lambda: self._anchors(time))
@@ -146,6 +189,35 @@ class Folder:
     ) -> tuple[Tally, Recording]:
         """The tally of a window, and a recording that holds just the stacks, frames and threads it refers to."""
         return self._looking(lambda: self._profile(start, end, cores))
+
+    def pieces(self, table: str, start: int | None = None, end: int | None = None) -> Iterator[tuple[ChapterReader, Columns]]:
+        """The rows of a table as they were written, a segment at a time, for what is too large to be had at once.
+
+        Ids are those of the chapter that comes with them. A segment that is sealed while it is read is read again, none twice.
+        """
+        if table in layout.DICTIONARIES:
+            for chapter in self._chapters:
+                yield chapter, chapter.dictionary(table, np.array(sorted(chapter.ids(table)), dtype=np.int64))
+            return
+        given: set[tuple[str, int]] = set()
+        while (part := self._next(given, start, end)) is not None:
+            given.add((part[0].path, part[1].start))
+            found = self._looking(lambda part=part: self._piece(part, table, start, end))  # type: ignore[misc]
+            if found is not None and len(found[1]["time"]):
+                yield found
+
+    def _next(self, given: set[tuple[str, int]], start: int | None, end: int | None) -> tuple[ChapterReader, Span] | None:
+        return next((part for part in self._parts(start, end) if (part[0].path, part[1].start) not in given), None)
+
+    def _piece(
+        self, part: tuple[ChapterReader, Span], table: str, start: int | None, end: int | None
+    ) -> tuple[ChapterReader, Columns] | None:
+        """By its begin: its name changes when it is sealed."""
+        for other, now in self._all():
+            if other.path == part[0].path and now.start == part[1].start:
+                found = other.table(now, table, start, end)
+                return None if found is None else (other, plain.within(found, start, end))
+        return None
 
     def summary(self, start: int | None = None, end: int | None = None) -> Summary:
         """Every second that touches the window."""

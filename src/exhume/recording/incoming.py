@@ -98,6 +98,8 @@ class Input:
         """It is gzip: places are those in what was unpacked."""
         self.at = 0
         """How much was read, unpacked."""
+        self.cut = False
+        """It is gzip and its end is missing: known once all was read."""
         self._ahead = b""
         self._raw = self._open()
         told = os.fstat(self._raw.fileno())
@@ -106,6 +108,8 @@ class Input:
         self.changed_ns = told.st_mtime_ns if _regular(told) else 0
         self._unpacker: zlib._Decompress | None = None
         self._left = b""
+        self._begun = False
+        self._damage: Damaged | None = None
         if self.head(2) == _GZIP:
             self.packed = True
             self._left, self._ahead = self._ahead, b""
@@ -139,8 +143,12 @@ class Input:
 
     def head(self, length: int = HEAD) -> bytes:
         """The beginning, which is still there to be read."""
-        while len(self._ahead) < length and (more := self._more()):
-            self._ahead += more
+        try:
+            while len(self._ahead) < length and (more := self._more()):
+                self._ahead += more
+        except Damaged:
+            if not self._ahead:
+                raise
         return self._ahead[:length]
 
     def read(self, length: int = _READ) -> bytes:
@@ -166,17 +174,28 @@ class Input:
     def _more(self) -> bytes:
         if self._unpacker is None:
             return self._plain()
+        if self._damage is not None:
+            raise self._damage
         while True:
             data = self._left or self._plain()
+            before = self._unpacker.copy()
             try:
                 found = self._unpacker.decompress(data, _READ)
             except zlib.error as error:
-                raise Damaged(f"{self.name} is not whole: what gzip packed breaks at byte {self.at} of it ({error})") from None
+                found = _salvaged(before, data)
+                at = self.at + len(self._ahead) + len(found)
+                self._damage = Damaged(f"{self.name} is not whole: what gzip packed breaks at byte {at} of it ({error})")
+                if found:
+                    return found
+                raise self._damage from None
             self._left = self._unpacker.unconsumed_tail
+            self._begun = self._begun or bool(data)
             if self._unpacker.eof:  # another one may follow, as after `cat a.gz b.gz`
                 self._left = self._unpacker.unused_data
                 self._unpacker = zlib.decompressobj(31)
+                self._begun = bool(self._left)
             if found or not (data or self._left):
+                self.cut = self.cut or (self._begun and not found)
                 return found
 
     def _plain(self) -> bytes:
@@ -186,32 +205,93 @@ class Input:
             raise ExhumeError(f"{self.name} cannot be read at byte {self.at}: {error.strerror}") from error
 
 
+class Readable(Protocol):
+    """What lines can be read from: an input, or what stands for one."""
+
+    @property
+    def at(self) -> int: ...
+    def read(self) -> bytes: ...
+
+
 class Lines:
     """The lines of an input, many at a time, without what would not fit into memory: one that is too long is cut."""
 
-    def __init__(self, source: Input, longest: int = 1 << 16) -> None:
+    def __init__(self, source: Readable, longest: int = 1 << 16) -> None:
         self._source = source
         self._longest = longest
-        self._rest = b""
+        self._kept = b""
+        self.at = 0
+        """Where the block that was given last begins, in bytes of the input. A line that was cut is the last of its block."""
         self.cut = 0
         """How many lines were longer."""
+        self.ended = True
+        """Whether the last line given had its newline."""
 
     def blocks(self) -> Iterator[bytes]:
-        """Whole lines, a megabyte or so of them; the last may lack its newline."""
-        while part := self._source.read():
-            end = part.rfind(b"\n") + 1
+        """Whole lines, a megabyte or so of them, none longer than was said; the last may lack its newline.
+
+        Where the input is damaged, what came before is given first.
+        """
+        rest, begin, damage = b"", self._source.at, None
+        dropping = False  # the rest of a line of which the beginning was given
+        while damage is None:
+            try:
+                part = self._gathered()
+            except ExhumeError as error:
+                part, damage = self._kept, error
+            if not part:
+                break
+            if dropping:
+                end = part.find(b"\n") + 1
+                begin += end or len(part)
+                dropping, part = not end, part[end:] if end else b""
+            data = rest + part
+            end = data.rfind(b"\n") + 1
+            yield from self._cut(data[:end], begin)
+            begin, rest = begin + end, data[end:]
+            if len(rest) > self._longest:
+                yield from self._cut(rest, begin)
+                begin, rest, dropping = begin + len(rest), b"", True
+        if rest:
+            self.at, self.ended = begin, False
+            yield rest
+        if damage is not None:
+            raise damage
+
+    def _gathered(self) -> bytes:
+        """About as much as one read of a file: a pipe gives little at a time."""
+        self._kept = b""
+        self._kept = part = self._source.read()
+        while part and len(self._kept) < _READ // 2 and (part := self._source.read()):
+            self._kept += part
+        return self._kept
+
+    def _cut(self, data: bytes, begin: int) -> Iterator[bytes]:
+        """These lines, without what is too long in them."""
+        first = at = 0
+        while at + self._longest < len(data):
+            end = data.rfind(b"\n", at, at + self._longest + 1) + 1
             if not end:
-                if len(self._rest) < self._longest:
-                    self._rest += part
-                if len(self._rest) >= self._longest:
-                    self._rest = self._rest[: self._longest]
-                continue
-            if len(self._rest) >= self._longest:
+                self.at, self.ended = begin + first, True
                 self.cut += 1
-            block, self._rest = self._rest + part[:end], part[end:]
-            yield block
-        if self._rest:
-            yield self._rest
+                yield data[first : at + self._longest] + b"\n"
+                end = first = (data.find(b"\n", at) + 1) or len(data)
+            at = end
+        if first < len(data):
+            self.at, self.ended = begin + first, True
+            yield data[first:]
+
+
+def _salvaged(unpacker: "zlib._Decompress", data: bytes) -> bytes:
+    """What can be unpacked before the place that is damaged: an error takes all with it that one call would have given."""
+    found = b""
+    try:
+        while data and (part := unpacker.decompress(data, 512)):
+            found += part
+            data = unpacker.unconsumed_tail
+    except zlib.error:
+        pass
+    return found
 
 
 def _regular(told: os.stat_result) -> bool:

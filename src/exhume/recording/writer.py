@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exhume import __version__
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, Refused
 from exhume.recording import arrow, files, layout
 from exhume.recording.carry import Carry
 from exhume.recording.chapters import next_ids
@@ -190,7 +190,7 @@ class Writer:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise ExhumeError(
+            raise Refused(
                 f"another recorder writes into {printable(self._path)}: stop it first, or name another directory"
             ) from None
         self._lock = lock
@@ -301,7 +301,7 @@ class Writer:
         self._segment = None
         self._chapter_path = ""
         self.chapter += 1
-        self._tell(f"{printable(self._path)} was removed while it was written: what was in the open segment is lost")
+        self._tell(f"{printable(self._path)} was removed while it was written: what was in it is lost")
 
     def _restore(self) -> None:
         """Make the directory again if it went, where its parent is still there."""

@@ -1,0 +1,242 @@
+"""The journal as `journalctl -o json` prints it, imported: what the kernel said, on its own clock, and what time of day it was.
+
+An entry of the kernel has _TRANSPORT=kernel, which nobody can claim, and facility 0 unless a program wrote it to /dev/kmsg
+(dev_kmsg_record in journald-kmsg.c of systemd). Its _SOURCE_MONOTONIC_TIMESTAMP is the time that printk gave it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from exhume.errors import ExhumeError
+from exhume.node.kernel_lines import classify, interesting
+from exhume.node.log_import import LONGEST, LogImport, backwards, wall_at_boot
+from exhume.node.log_time import SECOND
+from exhume.recording.incoming import Anchor, Damaged, Input, Lines, Wanted
+from exhume.recording.recording import Node
+from exhume.text import decode, printable
+
+_MARK = re.compile(rb'"(?:__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)" ?:')
+_BEGIN = re.compile(rb"[\s\x1e]*(?:data: )?\{\s*\"")
+_PRETTY = re.compile(rb"[\s\x1e]*\{\s*\n")
+_EXPORT = re.compile(rb"(?:__CURSOR|__REALTIME_TIMESTAMP)=")
+_KERNEL = b'"kernel"'
+_BOOT = re.compile(rb'"_BOOT_ID" ?: ?"([0-9a-f]{32})"')
+_BLOCK = 1 << 20
+_PAIRS = 500
+_SOME_BOOTS = 4
+_DRIFT = 5000
+"""Clocks of one machine are not further apart than 200 in a million."""
+_LATEST_USEC = 7_000_000_000 * 1_000_000  # of the year 2191: what has more is no time
+_LONGEST_BOOT_USEC = 1_000_000_000 * 1_000_000
+
+Entry = dict[str, Any]
+
+
+def looks(head: bytes) -> bool:
+    return bool(_EXPORT.match(head) or (_BEGIN.match(head) and _MARK.search(head)))
+
+
+def opened(source: Input, wanted: Wanted) -> "Journal":
+    return Journal(source)
+
+
+class Journal(LogImport):
+    """One boot of it, the last: the clocks of two have nothing in common."""
+
+    def __init__(self, source: Input) -> None:
+        super().__init__()
+        self._source = source
+        self._at = 0
+        self._broken = self._impostors = self._unplaced = self._empty = 0
+        self._first_broken = 0
+        self._others: dict[str, int] = {}
+        first, last = self._whole(source.head(_BLOCK)), _last(source)
+        ends = [entry for line in (*last[-1:], first[0]) if (entry := _entry(line))]
+        newest = max(ends, key=lambda entry: _number(entry.get("__REALTIME_TIMESTAMP"), _LATEST_USEC) or 0)
+        self._boot = _text(newest.get("_BOOT_ID"))
+        self.node = Node(_text(newest.get("_HOSTNAME")), _dashed(self._boot), "", "", 0)
+        self._anchor(newest, last if last and newest is ends[0] else first)
+
+    def gather(self) -> Iterator[None]:
+        lines = Lines(self._source)
+        boot = self._boot.encode()
+        try:
+            for block in lines.blocks():
+                for line in block.split(b"\n"):
+                    if _KERNEL in line:
+                        self._take(line)
+                    elif boot not in line and (other := _BOOT.search(line)):
+                        self._other(other[1].decode())
+                    self._at += len(line) + 1
+                yield
+        except ExhumeError as error:
+            self.notes.append(f"{error}; what came before it was taken")
+        self._conclude(lines.cut)
+
+    def _whole(self, head: bytes) -> list[bytes]:
+        """The lines of the head that can be read; a sentence where it is another of journalctl's forms, or none."""
+        name = self._source.name
+        if _EXPORT.match(head):
+            raise Damaged(f"{name} is what journalctl -o export prints, from byte 0 on: only -o json is read")
+        if _PRETTY.match(head):
+            raise Damaged(
+                f"{name} is what journalctl -o json-pretty prints, from byte 0 on: only -o json is read, one line each"
+            )
+        lines = [line for line in head.split(b"\n")[:200] if _entry(line)]
+        if not lines:
+            raise Damaged(f"{name} looks like journalctl -o json, but no line of it is whole from byte 0 on")
+        if not any(b'"_TRANSPORT"' in line for line in lines):
+            raise Damaged(
+                f"{name} does not say who wrote its entries (no _TRANSPORT from byte 0 on): "
+                "take it without --output-fields, or add _TRANSPORT, SYSLOG_FACILITY and _SOURCE_MONOTONIC_TIMESTAMP to them"
+            )
+        return lines
+
+    def _anchor(self, newest: Entry, lines: list[bytes]) -> None:
+        """printk's clock drifts against CLOCK_MONOTONIC, so the kernel's entries say it best, unless they were read late."""
+        exact = _clocks(newest, "__MONOTONIC_TIMESTAMP")
+        printed = []
+        for line in lines:
+            entry = _entry(line) if _KERNEL in line else None
+            if entry is not None and entry.get("_TRANSPORT") == "kernel" and _text(entry.get("_BOOT_ID")) == self._boot:
+                printed += [pair] if (pair := _clocks(entry, "_SOURCE_MONOTONIC_TIMESTAMP")) else []
+        by_kernel, by_journal = wall_at_boot(printed, 0), wall_at_boot([exact] if exact else [], 0)
+        at_boot = by_journal if by_kernel is None else by_kernel
+        if by_kernel is not None and by_journal is not None and exact is not None:
+            late = by_kernel - by_journal > SECOND + exact[0] // _DRIFT
+            at_boot = by_journal if late else by_kernel
+        if at_boot is not None:
+            time = max(boot for boot, _ in [*printed, *([exact] if exact else [])])
+            self.anchors.append(Anchor(time, time + at_boot, "the journal has both clocks"))
+
+    def _take(self, line: bytes) -> None:
+        entry = _entry(line)
+        if entry is None:
+            if not self._broken:
+                self._first_broken = self._at
+            self._broken += 1
+            return
+        boot = _text(entry.get("_BOOT_ID"))
+        if boot != self._boot:
+            self._other(boot)
+            return
+        if entry.get("_TRANSPORT") != "kernel":
+            return
+        message = _message(entry.get("MESSAGE"))
+        if message is None:
+            self._empty += 1
+            return
+        raw = message.encode("utf-8", "backslashreplace")
+        if not (raw.startswith(b"\t") or interesting(raw)):
+            return
+        if _text(entry.get("SYSLOG_FACILITY", "0")) != "0":
+            self._impostors += classify(message) is not None
+            return
+        time = _printk(entry)
+        if time is None:
+            self._unplaced += 1
+            return
+        self.add(time, message)
+
+    def _other(self, boot: str) -> None:
+        if boot in self._others or len(self._others) < _SOME_BOOTS:
+            self._others[boot] = self._others.get(boot, 0) + 1
+        else:
+            self._others[""] = self._others.get("", 0) + 1
+
+    def _conclude(self, cut: int) -> None:
+        if self._others:
+            told = ", ".join(printable(boot, 32) for boot in self._others if boot)
+            which = "the last boot" if self._source.size else "the first boot, since more cannot be known of a pipe"
+            self.notes.append(
+                f"only {which} was taken, {printable(self._boot, 32)}; {sum(self._others.values()):,} entries are of others: "
+                f"journalctl -b BOOT -o json prints one ({told}{' and more' if '' in self._others else ''})"
+            )
+        if self._impostors:
+            self.notes.append(f"{self._impostors:,} lines that look like the kernel's were written by a program: not believed")
+        if self._empty:
+            self.notes.append(
+                f"{self._empty:,} entries of the kernel are without text: journalctl leaves out long ones without --all"
+            )
+        if self._unplaced:
+            self.notes.append(f"{self._unplaced:,} entries have no time that could be read")
+        if self._broken:
+            self.notes.append(f"{self._broken:,} lines are not whole, the first at byte {self._first_broken:,}")
+        if cut:
+            self.notes.append(f"{cut:,} lines were too long and were cut")
+
+
+def _entry(line: bytes) -> Entry | None:
+    """One line. -o json-seq has a record separator before each, -o json-sse `data: `."""
+    line = line.strip(b"\x1e\r\n\t ").removeprefix(b"data: ")
+    if not line.startswith(b"{"):
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _first(value: object) -> object:
+    """A field that an entry has several times is a list of them, a list of numbers is bytes (journalctl(1))."""
+    if isinstance(value, list) and value and not isinstance(value[0], int):
+        return value[0]
+    return value
+
+
+def _message(value: object) -> str | None:
+    value = _first(value)
+    if isinstance(value, list):
+        try:
+            return decode(bytes(value[:LONGEST]))
+        except (TypeError, ValueError):
+            return None
+    return _kept(value[:LONGEST]) if isinstance(value, str) else None
+
+
+def _text(value: object) -> str:
+    value = _first(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 1 << 63 else ""
+    return _kept(value[:256]) if isinstance(value, str) else ""
+
+
+def _kept(text: str) -> str:
+    """JSON can name half of a surrogate pair, which is no text that could be stored."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _number(value: object, most: int) -> int | None:
+    text = _text(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most else None
+
+
+def _printk(entry: Entry) -> int | None:
+    """When the kernel said it; when journald read it where that is all there is."""
+    for name in ("_SOURCE_MONOTONIC_TIMESTAMP", "__MONOTONIC_TIMESTAMP"):
+        found = _number(entry.get(name), _LONGEST_BOOT_USEC)
+        if found is not None:
+            return found * 1000
+    return None
+
+
+def _clocks(entry: Entry, name: str) -> tuple[int, int] | None:
+    boot = _number(entry.get(name), _LONGEST_BOOT_USEC)
+    wall = _number(entry.get("__REALTIME_TIMESTAMP"), _LATEST_USEC)
+    return None if boot is None or wall is None else (boot * 1000, wall * 1000)
+
+
+def _dashed(boot: str) -> str:
+    """As /proc/sys/kernel/random/boot_id has it, so that it is the same boot in a recording made there."""
+    if re.fullmatch(r"[0-9a-f]{32}", boot):
+        return "-".join((boot[:8], boot[8:12], boot[12:16], boot[16:20], boot[20:]))
+    return boot
+
+
+def _last(source: Input) -> list[bytes]:
+    """The last whole lines, in the order of the file, if they can be seen before the rest."""
+    block = next(backwards(source), b"")
+    return [line for line in block.split(b"\n")[-_PAIRS:] if _entry(line)]
