@@ -389,9 +389,9 @@ def test_every_boot_can_be_looked_at(tmp_path: Path) -> None:
     last, before = Folder(str(tmp_path / "r")), Folder(str(tmp_path / "r"), -1)
     assert (last.node.boot_id, before.node.boot_id) == ("boot-2", "boot-1")
     assert (last.count("samples"), before.count("samples")) == (2 * SAMPLES, SAMPLES)
-    for boot in (1, -2):
+    for wrong in (1, -2):
         with pytest.raises(ExhumeError, match="has 2 boots: 0 is the last one, -1 the first"):
-            Folder(str(tmp_path / "r"), boot)
+            Folder(str(tmp_path / "r"), wrong)
 
 
 @pytest.mark.parametrize("table", ["stacks", "frames", "threads"])

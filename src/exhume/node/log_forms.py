@@ -1,7 +1,7 @@
 """How a line of a log begins: the forms of dmesg, of syslog files and of journalctl's text, read as times on either clock."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exhume.node.log_time import MONTHS, SECOND, Calendar, fraction_ns
 
@@ -95,7 +95,7 @@ class DmesgClock:
                     wall, resolution = self._minute + self._passed, MINUTE
         return Stamp(boot, wall, resolution)
 
-    def _go_on(self, of: dict[str, bytes]) -> None:
+    def _go_on(self, of: dict[str, Any]) -> None:
         self.relative = True
         if of["head_month"] is not None:
             self._minute = self._calendar.undated(MONTHS[of["head_month"]], int(of["head_day"]), of["head_clock"])

@@ -3,7 +3,6 @@
 import ctypes
 from contextlib import suppress
 
-
 _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 
 
