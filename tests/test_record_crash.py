@@ -68,11 +68,12 @@ def sealed(folder: Folder) -> dict[str, list[int]]:
 def look_at(killed: Killed) -> None:
     folder = Folder(str(killed.path))
     clocks = folder.load(tables=("samples", "cpu", "anchors"))
-    newest = max(int(clocks[table].ints("time").max()) for table in ("samples", "cpu", "anchors") if len(clocks[table]))
+    seen = [int(clocks[table].ints("time").max()) for table in ("samples", "cpu", "anchors") if len(clocks[table])]
+    newest = max(seen, default=killed.begun)  # on a busy machine it may not have come to its first batch
     assert killed.at - newest <= LATEST_NS
     assert newest <= killed.at + SECOND // 10
-    oldest = int(clocks["cpu"].ints("time").min())
-    assert oldest <= killed.begun + SECOND
+    if seen:
+        assert int(clocks["cpu"].ints("time").min()) <= killed.begun + SECOND
     before = sealed(folder)
     assert sum(map(len, before.values())) <= folder.count("samples")
     counted = folder.count("samples"), folder.count("cpu")

@@ -72,6 +72,27 @@ def test_hand_written_functions_without_a_type_count_and_data_does_not() -> None
     assert name_at(raw, TEXT + 0x24)[2] == b"by_hand"
 
 
+def test_a_local_label_counts_where_nothing_else_is() -> None:
+    raw = made(
+        Symbol(b"function", VADDR, 0x20),
+        Symbol(b"loop", VADDR + 0x10, 0, kind=0, binding=0),
+        Symbol(b"_start", VADDR + 0x20, 0, kind=0, binding=0),
+        Symbol(b"_dl_start_user", VADDR + 0x28, 0, kind=0, binding=0),
+        Symbol(b"after", VADDR + 0x40, 0x10),
+    )
+    assert name_at(raw, TEXT + 0x18) == (TEXT, TEXT + 0x20, b"function")
+    assert name_at(raw, TEXT + 0x20) == (TEXT + 0x20, TEXT + 0x28, b"_start")
+    assert name_at(raw, TEXT + 0x3F) == (TEXT + 0x28, TEXT + 0x40, b"_dl_start_user")
+    for_arm = raw[:18] + struct.pack("<H", elf.EM_AARCH64) + raw[20:]
+    assert name_at(for_arm, TEXT + 0x20) == (TEXT + 0x20, TEXT + 0x40, b"")
+
+
+def test_a_file_of_labels_alone_has_them() -> None:
+    raw = made(*(Symbol(name, VADDR + at, 0, kind=0, binding=0) for name, at in ((b"one", 0), (b"two", 8))))
+    assert name_at(raw, TEXT + 7) == (TEXT, TEXT + 8, b"one")
+    assert name_at(raw, TEXT + 8) == (TEXT + 8, TEXT + 0x1000, b"two")
+
+
 def test_a_function_of_another_object_is_none_of_this_file() -> None:
     read = reader(made(Symbol(b"malloc", 0, 0, section=0)))
     assert elf.parse(read).table is None

@@ -1,6 +1,7 @@
 """Per-core CPU time from /proc/stat, often enough to see a burst of 300 ms on one core."""
 
 import os
+import re
 import time as clock
 import weakref
 
@@ -14,7 +15,8 @@ from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import CPU_STATES
 
 _STATES = len(CPU_STATES)
-_LARGEST = (1 << 63) - 1  # what a number too large becomes
+_CORE = rb"cpu\d{1,6}(?: \d{1,18}){10}"
+_USUAL = re.compile(_CORE + rb"(?:\n" + _CORE + rb")*")
 
 EVERY_NS = 50_000_000
 # What reading may take of one core. The file ends with a sum over all cores for every interrupt there is, which kernels
@@ -99,16 +101,15 @@ class Cpu:
 
 def _columns(taken: list[tuple[int, bytes]]) -> dict[str, NDArray[np.int64]] | None:
     """All readings at once, where they look as they do on every kernel since 2.6.33; None where they do not."""
-    blocks = [raw[raw.find(b"\ncpu") + 1 : raw.find(b"\nintr")] for _, raw in taken]
-    text = b"\n".join(blocks)
-    if not blocks or text.translate(None, b"cpu0123456789 \n"):
+    if not all(raw.startswith(b"cpu ") and b"\nintr" in raw for _, raw in taken):
         return None
-    try:
-        numbers = np.fromstring(text.replace(b"cpu", b" "), dtype=np.int64, sep=" ")
-    except (ValueError, DeprecationWarning):
+    blocks = [raw[raw.find(b"\n") + 1 : raw.find(b"\nintr")] for _, raw in taken]
+    text = b"\n".join(blocks)
+    if _USUAL.fullmatch(text) is None:
         return None
     cores = [block.count(b"cpu") for block in blocks]
-    if not all(cores) or len(numbers) != sum(cores) * (1 + _STATES) or numbers.min() < 0 or numbers.max() == _LARGEST:
+    numbers = np.fromstring(text.replace(b"cpu", b" "), dtype=np.int64, sep=" ")
+    if not all(cores) or len(numbers) != sum(cores) * (1 + _STATES):
         return None
     table = numbers.reshape(-1, 1 + _STATES)
     times = np.repeat(np.array([time for time, _ in taken], dtype=np.int64), cores)

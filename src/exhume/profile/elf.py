@@ -21,19 +21,22 @@ _MOST_SECTIONS: Final = 1 << 18
 _MOST_SEGMENTS: Final = 1024
 _LARGEST_NOTES: Final = 1 << 16
 _LONGEST_NAME: Final = 4096
-_CHUNK: Final = 1 << 16
+CHUNK: Final = 1 << 16
 _ALIASES: Final = 16
+_MOST_LINKING: Final = 64
+_LARGEST_SECTION_NAMES: Final = 1 << 16
 _NESTED: Final = 1024
 """How far back a function is looked for that began before others and goes on after them."""
-_TOP: Final = 1 << 63
+TOP: Final = 1 << 63
 
-_SHT_SYMTAB, _SHT_NOBITS, _SHT_DYNSYM = 2, 8, 11
-_SHF_EXECINSTR = 4
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOBITS, _SHT_DYNSYM = 1, 2, 3, 4, 8, 11
+_SHN_XINDEX = 0xFFFF
+_SHF_ALLOC, _SHF_EXECINSTR = 2, 4
 _PT_LOAD, _PT_NOTE, _PF_X = 1, 4, 1
 _STT_NOTYPE, _STT_FUNC, _STT_GNU_IFUNC = 0, 2, 10
 _STB_LOCAL, _STB_GLOBAL = 0, 1
 _NT_GNU_BUILD_ID = 3
-_EM_ARM = 40
+EM_386, EM_ARM, EM_X86_64, EM_AARCH64 = 3, 40, 62, 183
 
 _HEADER = {2: struct.Struct("<16xHHIQQQIHHHHHH"), 1: struct.Struct("<16xHHIIIIIHHHHHH")}
 _SECTION = {
@@ -48,7 +51,7 @@ _SEGMENT = {
     1: np.dtype([("type", "<u4"), ("offset", "<u4"), ("address", "<u4"), ("physical", "<u4"), ("size", "<u4"),
                  ("memory", "<u4"), ("flags", "<u4"), ("align", "<u4")]),
 }  # fmt: skip
-_SYMBOL = {
+SYMBOL = {
     2: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]),
     1: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]),
 }
@@ -59,6 +62,13 @@ class Malformed(Exception):
 
 
 class Segment(NamedTuple):
+    offset: int
+    size: int
+    address: int
+
+
+class Section(NamedTuple):
+    name: bytes
     offset: int
     size: int
     address: int
@@ -92,7 +102,7 @@ class Table:
         at = int(self.starts.searchsorted(np.uint64(address), "right"))
         low = max(0, at - _NESTED)
         ends = self.ends[low:at]
-        above = int(self.starts[at]) if at < len(self.starts) else _TOP
+        above = int(self.starts[at]) if at < len(self.starts) else TOP
         holding = np.flatnonzero(ends > np.uint64(address))
         if not len(holding):
             return Found(int(ends.max()) if len(ends) else 0, above, -1)
@@ -132,6 +142,9 @@ class Elf:
     whole: bool
     """Whether the table is .symtab; .dynsym has only what other files may call."""
     build_id: bytes
+    machine: int
+    linking: tuple[Section, ...]
+    """The sections that calls of other files' functions go by: their code, relocations and symbols. Of 64 bit files alone."""
 
     def segment(self, offset: int) -> Segment | None:
         for segment in self.segments:
@@ -150,23 +163,26 @@ def parse(read: Read) -> Elf:
         raise Malformed("it is for a big-endian machine")
     if bits not in _HEADER or order != 1 or len(ident) < _HEADER[bits].size:
         raise Malformed("its ELF header is damaged")
-    _, machine, _, _, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER[
+    _, machine, _, _, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, names = _HEADER[
         bits
     ].unpack_from(ident)
     loads, build_id = _segments(read, bits, segments_at, segment_size, segments)
     table, whole = None, False
+    linking: tuple[Section, ...] = ()
     if sections_at and section_size == _SECTION[bits].itemsize:
         rows = _sections(read, bits, sections_at, sections)
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for index in np.flatnonzero(rows["type"] == kind)[:4]:
                 if table is None:
-                    table = _table(read, bits, rows, int(index), machine == _EM_ARM)
+                    table = _table(read, bits, rows, int(index), machine)
                     whole = table is not None and kind == _SHT_SYMTAB
-    return Elf(loads, table, whole, build_id)
+        if bits == 2 and len(rows):
+            linking = _linking(read, rows, names)
+    return Elf(loads, table, whole, build_id, machine, linking)
 
 
-def _rows(read: Read, kind: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
-    if not 0 <= offset < _TOP:
+def rows_at(read: Read, kind: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
+    if not 0 <= offset < TOP:
         return np.empty(0, kind)
     raw = read(count * kind.itemsize, offset)
     return np.frombuffer(raw, kind, len(raw) // kind.itemsize)
@@ -176,17 +192,17 @@ def _segments(read: Read, bits: int, offset: int, size: int, count: int) -> tupl
     kind = _SEGMENT[bits]
     if count > _MOST_SEGMENTS or (count and size != kind.itemsize):
         raise Malformed("its program headers are damaged")
-    rows = _rows(read, kind, offset, count)
+    rows = rows_at(read, kind, offset, count)
     loads = rows[rows["type"] == _PT_LOAD]
     code = loads[(loads["flags"] & _PF_X) != 0]
     found = tuple(
         Segment(start, size, address)
         for start, size, address in zip(code["offset"].tolist(), code["size"].tolist(), code["address"].tolist(), strict=True)
-        if size and start + size < _TOP and address + size < _TOP
+        if size and start + size < TOP and address + size < TOP
     )
     build_id = b""
     for row in rows[rows["type"] == _PT_NOTE][:16]:
-        if not build_id and int(row["offset"]) < _TOP:
+        if not build_id and int(row["offset"]) < TOP:
             build_id = _build_id(read(min(int(row["size"]), _LARGEST_NOTES), int(row["offset"])))
     return found, build_id
 
@@ -206,15 +222,33 @@ def _build_id(notes: bytes) -> bytes:
 def _sections(read: Read, bits: int, offset: int, count: int) -> NDArray[np.void]:
     kind = _SECTION[bits]
     if count == 0:  # more than 0xFF00: the first section's size is the number
-        first = _rows(read, kind, offset, 1)
+        first = rows_at(read, kind, offset, 1)
         count = int(first["size"][0]) if len(first) else 0
     if count > _MOST_SECTIONS:
         raise Malformed("it has too many sections")
-    return _rows(read, kind, offset, count)
+    return rows_at(read, kind, offset, count)
 
 
-def _table(read: Read, bits: int, sections: NDArray[np.void], index: int, thumb: bool) -> Table | None:
-    kind, row = _SYMBOL[bits], sections[index]
+def _linking(read: Read, sections: NDArray[np.void], names: int) -> tuple[Section, ...]:
+    """With their names: those that hold code or relocations, and .dynsym and .dynstr, which are loaded as .strtab is not."""
+    kind, flags = sections["type"], sections["flags"]
+    wanted = (kind == _SHT_PROGBITS) & ((flags & _SHF_EXECINSTR) != 0) | (kind == _SHT_RELA) | (kind == _SHT_DYNSYM)
+    wanted |= (kind == _SHT_STRTAB) & ((flags & _SHF_ALLOC) != 0)
+    names = int(sections["link"][0]) if names == _SHN_XINDEX else names
+    if not 0 < names < len(sections) or int(sections["offset"][names]) >= TOP:
+        return ()
+    strings = read(min(int(sections["size"][names]), _LARGEST_SECTION_NAMES), int(sections["offset"][names]))
+    found = []
+    for row in sections[np.flatnonzero(wanted)[:_MOST_LINKING]]:
+        start, offset, size, address = (int(row[field]) for field in ("name", "offset", "size", "address"))
+        name = strings[start : start + 16].partition(b"\0")[0]
+        if name and size and offset + size < TOP and address + size < TOP:
+            found.append(Section(name, offset, size, address))
+    return tuple(found)
+
+
+def _table(read: Read, bits: int, sections: NDArray[np.void], index: int, machine: int) -> Table | None:
+    kind, row = SYMBOL[bits], sections[index]
     offset, size, link = int(row["offset"]), int(row["size"]), int(row["link"])
     count = min(size, _LARGEST_TABLE) // kind.itemsize
     if int(row["entry"]) != kind.itemsize or not count or link >= len(sections) or int(sections[link]["type"]) == _SHT_NOBITS:
@@ -222,50 +256,83 @@ def _table(read: Read, bits: int, sections: NDArray[np.void], index: int, thumb:
     if count > MOST_SYMBOLS or size > _LARGEST_TABLE:
         raise Malformed(f"it has more than {MOST_SYMBOLS // 1_000_000} million symbols")
     strings, strings_size = int(sections[link]["offset"]), int(sections[link]["size"])
-    if strings + strings_size >= _TOP or offset + size >= _TOP:
+    if strings + strings_size >= TOP or offset + size >= TOP:
         return None
     executable = (sections["flags"] & _SHF_EXECINSTR) != 0
-    section_ends = sections["address"].astype(np.uint64) + np.minimum(sections["size"].astype(np.uint64), np.uint64(_TOP - 1))
+    section_ends = sections["address"].astype(np.uint64) + np.minimum(sections["size"].astype(np.uint64), np.uint64(TOP - 1))
     parts = []
-    for first in range(0, count, _CHUNK):
-        symbols = _rows(read, kind, offset + first * kind.itemsize, min(_CHUNK, count - first))
+    for first in range(0, count, CHUNK):
+        symbols = rows_at(read, kind, offset + first * kind.itemsize, min(CHUNK, count - first))
         if not len(symbols):
             break
-        parts.append(_functions(symbols, executable, section_ends, strings_size))
+        parts.append(_functions(symbols, executable, section_ends, strings_size, machine in (EM_386, EM_X86_64)))
     if not parts:
         return None
     starts, sizes, limits = (np.concatenate([part[at] for part in parts]) for at in range(3))
     names = np.concatenate([part[3] for part in parts])
     binding = np.concatenate([part[4] for part in parts])
+    labels = np.concatenate([part[5] for part in parts])
     if not len(starts):
         return None
-    if thumb:
+    if machine == EM_ARM:
         starts &= ~np.uint64(1)
     order = np.argsort(starts)
-    starts, sizes, limits = starts[order], sizes[order], limits[order]
-    # A symbol without a size goes on to the next one, or to the end of its section.
-    ends = starts + sizes
-    open_ended = np.flatnonzero(sizes == 0)
-    following = np.append(starts, np.uint64(_TOP - 1))[starts.searchsorted(starts[open_ended], "right")]
-    ends[open_ended] = np.maximum(np.minimum(following, limits[open_ended]), starts[open_ended] + np.uint64(1))
+    starts, sizes, limits, labels = starts[order], sizes[order], limits[order], labels[order]
+    if labels.any():
+        firm = ~labels
+        ends = np.empty_like(starts)
+        ends[firm] = _ends(starts[firm], sizes[firm], limits[firm], starts[firm])
+        ends[labels] = _ends(starts[labels], sizes[labels], limits[labels], starts)
+        kept = firm.copy()
+        kept[labels] = _free(starts[labels], starts[firm], ends[firm])
+        starts, ends, order = starts[kept], ends[kept], order[kept]
+    else:
+        ends = _ends(starts, sizes, limits, starts)
     return Table(starts, ends, names[order], binding[order], strings, strings_size)
 
 
+def _ends(
+    starts: NDArray[np.uint64], sizes: NDArray[np.uint64], limits: NDArray[np.uint64], others: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """A symbol without a size goes on to the next one of the others, or to the end of its section."""
+    ends = starts + sizes
+    open_ended = np.flatnonzero(sizes == 0)
+    following = np.append(others, np.uint64(TOP - 1))[others.searchsorted(starts[open_ended], "right")]
+    ends[open_ended] = np.maximum(np.minimum(following, limits[open_ended]), starts[open_ended] + np.uint64(1))
+    return ends
+
+
+def _free(addresses: NDArray[np.uint64], starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which addresses no range holds; starts are in order."""
+    reached = np.append(np.uint64(0), np.maximum.accumulate(ends))
+    return reached[starts.searchsorted(addresses, "right")] <= addresses
+
+
 def _functions(
-    symbols: NDArray[np.void], executable: NDArray[np.bool_], section_ends: NDArray[np.uint64], strings_size: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint8]]:
+    symbols: NDArray[np.void],
+    executable: NDArray[np.bool_],
+    section_ends: NDArray[np.uint64],
+    strings_size: int,
+    local_labels: bool,
+) -> tuple[
+    NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint8], NDArray[np.bool_]
+]:
     kind, binding = symbols["info"] & 15, symbols["info"] >> 4
     section = symbols["section"].astype(np.int64)
     known = (section > 0) & (section < len(executable))
     section = np.where(known, section, 0)
-    # Functions of hand-written assembler often have no type. Local ones are left out: $x and $d of ARM mark kinds of bytes.
-    untyped = (kind == _STT_NOTYPE) & known & executable[section] & (binding != _STB_LOCAL)
+    # Functions of hand-written assembler often have no type. Local ones, like _start and _dl_start_user of ld.so, may as well
+    # be a loop's: they count where nothing else is. On ARM they do not: there $x and $d mark kinds of bytes.
+    untyped = (kind == _STT_NOTYPE) & known & executable[section]
+    labels = untyped & (binding == _STB_LOCAL)
+    if not local_labels:
+        untyped &= ~labels
     wanted = ((kind == _STT_FUNC) | (kind == _STT_GNU_IFUNC)) & (symbols["section"] != 0) | untyped
     wanted &= (symbols["name"] > 0) & (symbols["name"].astype(np.int64) < strings_size)
     values = symbols["value"].astype(np.uint64)
-    wanted &= (values > 0) & (values < np.uint64(_TOP - 1))
+    wanted &= (values > 0) & (values < np.uint64(TOP - 1))
     rows = symbols[wanted]
-    limits = np.where(known, section_ends[section], np.uint64(_TOP - 1))[wanted]
+    limits = np.where(known, section_ends[section], np.uint64(TOP - 1))[wanted]
     starts = values[wanted]
-    sizes = np.minimum(rows["size"].astype(np.uint64), np.uint64(_TOP) - starts)
-    return starts, sizes, limits, rows["name"].astype(np.uint32), binding[wanted]
+    sizes = np.minimum(rows["size"].astype(np.uint64), np.uint64(TOP) - starts)
+    return starts, sizes, limits, rows["name"].astype(np.uint32), binding[wanted], labels[wanted]

@@ -20,6 +20,7 @@ from exhume.profile.demangle import function_name
 from exhume.profile.memory import give_back
 from exhume.profile.perf_map import LARGEST as LARGEST_PERF_MAP
 from exhume.profile.perf_map import PerfMap
+from exhume.profile.plt import Plt, Stub
 from exhume.profile.symbol_child import TIME_S, begin, timed
 from exhume.profile.symbol_messages import (
     BUILD_ID,
@@ -41,6 +42,7 @@ _MOST_IMAGES: Final = 200
 """With a debug file each, they are fewer than the files that the sandbox allows."""
 _IDLE_S: Final = 30.0
 """After that an image is forgotten: its open file would keep a container's file system busy."""
+_NO_SYMBOLS: Final = "it has no symbols, and there is no debug file for it"
 _PART: Final = 4 << 20
 _AGAIN_S: Final = 1.0
 """A perf map is not read again before that."""
@@ -54,12 +56,13 @@ class ElfImage:
         self.read: elf.Read = partial(_pread, fd)
         self.elf = elf.parse(self.read)
         self.tables: list[tuple[elf.Table, elf.Read]] = [(self.elf.table, self.read)] if self.elf.table else []
+        self.plt = Plt(self.elf)
         self.final = self.elf.whole or not self.elf.build_id
         """Whether a debug file is not wanted, or was looked for."""
 
     @property
     def nbytes(self) -> int:
-        return sum(table.nbytes for table, _ in self.tables)
+        return sum(table.nbytes for table, _ in self.tables) + self.plt.nbytes
 
     def is_(self, build_id: bytes) -> bool:
         """Shorter ones come filled up with zeros, longer ones cut (struct perf_record_header_build_id)."""
@@ -87,7 +90,20 @@ class ElfImage:
             low, high = max(low, found.start - shift), min(high, found.end - shift)
             if found.which >= 0:
                 return Named(low, high, function_name(table.name(found.which, read)).encode())
-        return Named(low, high, b"")
+        stub = self.plt.find(offset + shift, self.read)
+        name = self._called(stub)
+        return Named(max(low, stub.start - shift), min(high, stub.end - shift), f"{name}@plt".encode() if name else b"")
+
+    def _called(self, stub: Stub) -> str:
+        """What a stub calls. A function that is chosen at run time has the name of the one that chooses; without a name it is
+        called as objdump does."""
+        if not stub.resolver:
+            return function_name(stub.name)
+        for table, read in self.tables:
+            found = table.find(stub.resolver)
+            if found.which >= 0:
+                return function_name(table.name(found.which, read))
+        return f"*ABS*+{stub.resolver:#x}"
 
 
 class JitImage:
@@ -243,8 +259,8 @@ class Reader:
             image.final = True
         if not image.final and isinstance(image, ElfImage):
             return [Reply(Told.WANT, key, image.elf.build_id)]
-        if isinstance(image, ElfImage) and not image.tables:
-            return self._failed(key, "it has no symbols, and there is no debug file for it")
+        if isinstance(image, ElfImage) and not image.tables and not image.plt.there:
+            return self._failed(key, _NO_SYMBOLS)
         return self._functions(request, image)
 
     def _functions(self, request: Request, image: Image) -> list[Reply]:
@@ -256,7 +272,10 @@ class Reader:
             image.refresh()
             functions = _each(image, request)
         bodies = pack_functions(functions)
-        return [*(Reply(Told.FUNCTIONS, request.key, body) for body in bodies), Reply(Told.END, request.key)]
+        last = Reply(Told.END, request.key)
+        if isinstance(image, ElfImage) and not image.tables:  # stubs have names, but that must not be taken for all
+            last = Reply(Told.MISSED, request.key, _NO_SYMBOLS.encode())
+        return [*(Reply(Told.FUNCTIONS, request.key, body) for body in bodies), last]
 
     def _take_later(self) -> None:
         now = time.monotonic()
