@@ -1,5 +1,6 @@
 """Stubs of the procedure linkage table: each has the name that objdump has for it, and no damage does more than lose it."""
 
+import itertools
 import os
 import random
 import re
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.profile import elf, plt
+from exhume.profile import elf
 from exhume.profile.demangle import function_name
 from exhume.profile.plt import Plt, Stub
 from exhume.profile.symbol_reader import ElfImage
@@ -252,7 +253,7 @@ def test_sections_that_claim_to_be_huge_cost_what_is_there() -> None:
     assert peak < 1 << 20
 
 
-def test_the_most_stubs_that_are_read_take_little_memory_and_no_more_are() -> None:
+def test_stubs_and_relocations_without_end_take_bounded_memory() -> None:
     one = jump(0, 0x1000, size=8)
 
     def read(size: int, offset: int) -> bytes:
@@ -277,7 +278,8 @@ def objdump(path: Path | str, tool: str = "objdump") -> dict[int, str]:
     """Addresses of stubs, and names without @plt."""
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
-    listed = subprocess.run([tool, "-d", path], capture_output=True, text=True, check=True, errors="replace").stdout
+    command = [tool, "-d", *(f"--section={name}" for name in (".plt", ".plt.sec", ".plt.got")), path]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, errors="replace").stdout
     return {int(address, 16): name for address, name in re.findall(r"^([0-9a-f]+) <(.+)@plt>:$", listed, re.M)}
 
 
@@ -364,8 +366,8 @@ def arm_library(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for options in ("lazy", "now", "force-bti", "pac-plt"):
         found[options] = where / f"{options}.so"
-        command = [linkers[0], "-flavor", "gnu", "-shared", "-z", options, where / "calls.o", "-o", found[options]]
-        subprocess.run(command, check=True, capture_output=True)
+        command = "-flavor", "gnu", "-shared", "-z", options, where / "calls.o", "-o", found[options]
+        subprocess.run([linkers[0], *command], check=True, capture_output=True)
     return found
 
 
@@ -395,7 +397,7 @@ def test_ranges_of_a_file_hold_their_address_and_do_not_overlap() -> None:
                 ranges.add(named[:2])
     in_order = sorted(ranges)
     assert len(in_order) > 2
-    assert all(before[1] <= after[0] for before, after in zip(in_order, in_order[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(in_order))
 
 
 # As the recorder asks
@@ -515,8 +517,3 @@ def test_a_real_file_damaged_in_its_tables_is_survived() -> None:
             at = chosen.choice([section.offset + chosen.randrange(section.size), chosen.randrange(sections_at, len(raw))])
             changed[at] = chosen.randrange(256)
         survives(bytes(changed))
-
-
-def test_limits_are_those_of_the_largest_files_there_are_and_no_more() -> None:
-    assert plt.LARGEST // 16 >= 200_000
-    assert plt.MOST_RELOCATIONS <= elf.MOST_SYMBOLS

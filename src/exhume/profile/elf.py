@@ -35,6 +35,7 @@ _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
 _PT_LOAD, _PT_NOTE, _PF_X = 1, 4, 1
 _STT_NOTYPE, _STT_FUNC, _STT_GNU_IFUNC = 0, 2, 10
 _STB_LOCAL, _STB_GLOBAL = 0, 1
+_STV_DEFAULT = 0
 _NT_GNU_BUILD_ID = 3
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64 = 3, 40, 62, 183
 
@@ -322,11 +323,11 @@ def _functions(
     known = (section > 0) & (section < len(executable))
     section = np.where(known, section, 0)
     # Functions of hand-written assembler often have no type. Local ones, like _start and _dl_start_user of ld.so, may as well
-    # be a loop's: they count where nothing else is. On ARM they do not: there $x and $d mark kinds of bytes.
+    # be a loop's: they count where nothing else is. On ARM they do not: there $x and $d mark kinds of bytes. Hidden ones are
+    # marks of annobin; perf leaves them out too (elf_sym__is_label of tools/perf/util/symbol-elf.c).
     untyped = (kind == _STT_NOTYPE) & known & executable[section]
     labels = untyped & (binding == _STB_LOCAL)
-    if not local_labels:
-        untyped &= ~labels
+    untyped &= ~labels | local_labels & ((symbols["other"] & 3) == _STV_DEFAULT)
     wanted = ((kind == _STT_FUNC) | (kind == _STT_GNU_IFUNC)) & (symbols["section"] != 0) | untyped
     wanted &= (symbols["name"] > 0) & (symbols["name"].astype(np.int64) < strings_size)
     values = symbols["value"].astype(np.uint64)
