@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--width must be between {_NARROWEST} and {_WIDEST}")
     from exhume.recording import chosen
 
-    folder = opening.folder(args)
+    named = any(getattr(args, name) is not None for name in ("comm", "pid", "cgroup"))
+    folder = opening.folder(args, whose=named)
     window = moments.window(args, folder)
     first, seconds = _whole_seconds(folder, window)
     if args.by == "offset" and not args.json:

@@ -45,7 +45,7 @@ def choices(parser: argparse.ArgumentParser) -> None:
     """How files are read, here and wherever a command reads them directly."""
     how = parser.add_argument_group("files of other tools")
     how.add_argument("--anchor", type=anchor, metavar="T=WALL", help="when it was: 12345.678=2026-01-31T12:04:31Z or boot=...")
-    how.add_argument("--event", default="", metavar="NAME", help="of a perf.data with several: whose samples")
+    how.add_argument("--event", default="", metavar="NAME", help="of a file with several: whose samples")
     how.add_argument("--no-symbols", action="store_true", help="leave addresses without names: faster")
 
 
@@ -84,14 +84,14 @@ def run(args: argparse.Namespace) -> int:
     return 0 if brought.samples or brought.events else 3
 
 
-def bring_in(args: argparse.Namespace, files: list[str], directory: str) -> "Brought":
+def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True) -> "Brought":
     from exhume.cli.terminal import Progress
     from exhume.recorder.importing import bring_in as bring
     from exhume.recording.incoming import Wanted
 
     progress = Progress("importing")
     try:
-        return bring(files, directory, Wanted(args.event, not args.no_symbols), args.anchor, progress)
+        return bring(files, directory, Wanted(args.event, not args.no_symbols, whose), args.anchor, progress)
     finally:
         progress.clear()
 

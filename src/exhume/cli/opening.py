@@ -23,8 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     importing.choices(parser)
 
 
-def folder(args: argparse.Namespace) -> "Folder":
-    """What was named, opened. A file is imported into a directory that goes when we do."""
+def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
+    """What was named, opened. A file is imported into a directory that goes when we do; without `whose` only what the cores
+    did is needed of it."""
     from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
@@ -37,7 +38,7 @@ def folder(args: argparse.Namespace) -> "Folder":
 
     place = tempfile.mkdtemp(prefix="exhume-import-")
     atexit.register(remove, place)
-    brought = bring_in(args, [args.recording], place)
+    brought = bring_in(args, [args.recording], place, whose)
     for note in brought.notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(place)

@@ -32,6 +32,8 @@ FORMATS = {
 _PART_NS = 60_000_000_000
 _NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
+# Samples after which a segment ends: it is sealed while the next ones are read.
+_MOST_UNSEALED = 150_000
 # Logs of one line agree that well about when it was; some have whole seconds only.
 _SAME_NS = 2_000_000_000
 # Two clocks of one boot are never so far apart.
@@ -167,12 +169,17 @@ def _bring(
     for file in opened:
         about = {"imported": file.source.name, "format": file.format, "clock": _clock(axis, anchor), **file.content.about}
         with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
+            unsealed = 0
             offset = _offset(file.content, axis, shift, anchor)
             for rows in told.once(_rows(file, ids, offset, shift, axis, writer)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
                 writer.keep_pace()
                 writer.append(rows)
+                unsealed += len(rows["samples"])
+                if unsealed > _MOST_UNSEALED:
+                    unsealed = 0
+                    writer.cut()
                 if progress is not None and total:
                     progress((before + file.source.done * file.source.size) / total)
             if writer.lost:

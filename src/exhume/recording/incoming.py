@@ -47,6 +47,9 @@ class Wanted:
     """Of a file with several: whose samples. "" leaves it to the importer, which says what it chose."""
     symbols: bool = True
     """Names for addresses, where the files they are in can be found on this machine."""
+    whose: bool = True
+    """Whose samples are, and their stacks in user space. Without it is known only what each core did, which is less work:
+    enough for a heat map. An importer may give more than was asked for."""
 
 
 @dataclass(slots=True)

@@ -104,6 +104,10 @@ class Writer:
         while self._jobs.unfinished_tasks >= _QUEUE - 1:
             time.sleep(0.002)
 
+    def cut(self) -> None:
+        """End the open segment: for those who write many rows of a short time."""
+        self._finish_segment()
+
     def turn(self) -> None:
         """Begin a new chapter at the next append."""
         self.chapter += 1

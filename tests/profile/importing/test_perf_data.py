@@ -19,6 +19,7 @@ from exhume.profile import profiler, tasks
 from exhume.profile.importing import perf_data, perf_kernel, perf_stream
 from exhume.profile.importing.perf_layout import CALLCHAIN, CGROUP, CPU, IDENTIFIER, IP, TID, TIME
 from exhume.recorder.importing import bring_in
+from exhume.recording.folder import Folder
 from exhume.recording.incoming import Anchor, Damaged, Wanted, memory
 from tests.profile.importing import made_perf as made
 from tests.profile.importing.perf_script import said
@@ -226,6 +227,17 @@ def test_it_becomes_a_recording(capture: str, tmp_path: Path) -> None:
     brought = bring_in([capture], str(tmp_path / "rec"), Wanted(symbols=False))
     assert brought.files == [(capture, "perf.data")]
     assert brought.samples == len(said(capture))
+
+
+@needs_perf
+def test_what_the_cores_did_is_the_same_without_who_did_it(capture: str, tmp_path: Path) -> None:
+    bring_in([capture], str(tmp_path / "all"))
+    bring_in([capture], str(tmp_path / "cores"), Wanted(whose=False))
+    whole, cores = (Folder(str(tmp_path / name)) for name in ("all", "cores"))
+    for one, other in zip(whole.summary(), cores.summary(), strict=True):
+        assert one.tolist() == other.tolist()
+    assert cores.count("threads") <= 2
+    assert set(cores.load()["frames"].texts("space")) <= {"kernel"}
 
 
 def test_a_mapping_that_comes_later_in_the_file_is_there_for_samples_after_it_in_time() -> None:

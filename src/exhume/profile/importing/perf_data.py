@@ -32,6 +32,7 @@ _WAIT_S: Final = 5.0
 _SAMPLE, _MMAP = 9, 1
 _SIDE_BAND: Final = (1, 3, 4, 7, 10, 19)  # MMAP, COMM, EXIT, FORK, MMAP2, CGROUP
 _NO_PID: Final = 0xFFFFFFFF
+_NOBODY: Final = _NO_PID << 32 | _NO_PID
 _LAST: Final = (1 << 63) - 1
 _CLOCK_REALTIME: Final = 0
 _CLOCKS: Final = {1: "CLOCK_MONOTONIC", 4: "CLOCK_MONOTONIC_RAW", 7: "CLOCK_BOOTTIME", 11: "CLOCK_TAI"}
@@ -183,12 +184,14 @@ class PerfData:
         why = perf_kernel.why_other(described.kernel_build_id, described.kernel, symbol, address, root)
         nowhere = perf_kernel.NowhereRoot()
         names = self._wanted.symbols
+        if not self._wanted.whose:
+            names = True  # the kernel's, to tell what a core did
         if names and why:
             self.notes.append(f"the kernel's functions stay without names: {why}; {perf_kernel.WHAT_TO_DO}")
         elif not names:
             self.notes.append("functions stay without names, as was asked for")
         kernel = KernelSymbols(root if names and not why else nowhere)
-        self._symbols = UserSymbols(root) if names else None
+        self._symbols = UserSymbols(root) if names and self._wanted.whose else None
         build_ids = {path: build_id for path, build_id in described.build_ids.items() if build_id}
         cgroups = bool(self._event.sample & perf_layout.CGROUP)
         imported = Imported(not why, build_ids, _WAIT_S)
@@ -201,10 +204,12 @@ class PerfData:
         about = np.zeros(len(batch.kind), dtype=bool)
         for kind in _SIDE_BAND:
             about |= batch.kind == kind
+        if not self._wanted.whose:
+            about[:] = False
         tasks = records.side_band(batch.gathered(about), self._owner.clock, parents=True)
         decoded = self._decode(batch.only(samples))
         decoded = decoded._replace(lost=batch.lost, throttled=batch.throttled)
-        profiler.fold(decoded, tasks, rows)
+        profiler.fold(decoded if self._wanted.whose else _of_nobody(decoded), tasks, rows)
 
     def _decode(self, samples: Index) -> records.Samples:
         """Those of the chosen events, which have one layout each."""
@@ -278,6 +283,14 @@ class _Owner:
         at = np.minimum(np.searchsorted(self._ids, numbers), len(self._ids) - 1)
         owner[fits] = np.where(self._ids[at] == numbers, self._events[at], np.where(numbers == 0, 0, -1))
         return owner
+
+
+def _of_nobody(each: records.Samples) -> records.Samples:
+    """The same without who ran, but for the idle task, and without the stacks of user space."""
+    words = np.frombuffer(each.data, dtype=np.uint64, count=len(each.data) // 8)
+    users = np.append(np.flatnonzero(words == np.uint64(records.CONTEXT_USER)) * 8, len(each.data))
+    end = np.minimum(each.end, users[np.searchsorted(users, each.begin)])
+    return each._replace(task=np.where(each.task & _NO_PID == 0, 0, _NOBODY), cgroup=np.zeros_like(each.cgroup), end=end)
 
 
 def _together(parts: list[records.Samples]) -> records.Samples:
