@@ -29,6 +29,8 @@ from exhume.recording.recording import Node, Recording, labels
 TICK_NS = 100_000_000
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
 BATCH_NS = 1_400_000_000
+# The first one comes sooner, so that there is something to open.
+FIRST_NS = 200_000_000
 # What one source may take of a core; dearer ones are read less often.
 SHARE = 0.005
 # Sources tell of themselves when they change, and again after so long; our own cost is noted as often.
@@ -147,7 +149,7 @@ class Flight:
             self._profiler.number_from(store.next_ids)
         begin = time.monotonic_ns()
         end = begin + self._options.for_ns if self._options.for_ns else 1 << 63
-        batch, tick, turned = begin + BATCH_NS, begin, begin
+        batch, tick, turned = begin + FIRST_NS, begin, begin
         state = _Told()
         chapter = store.chapter
         rows = Recording(self.node)
