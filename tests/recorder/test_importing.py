@@ -169,3 +169,9 @@ def test_a_file_of_another_boot_is_placed_by_its_time_of_day(tmp_path: Path) -> 
     assert sorted(events.ints("time").tolist()) == [5 * SECOND, (86_400 + 7) * SECOND]
     assert folder.real_ns((86_400 + 7) * SECOND) == (WALL + 86_407) * SECOND
     assert any("is of another boot" in note for note in brought.notes)
+
+
+def test_what_a_recording_of_several_files_is_about_is_that_of_its_samples(tmp_path: Path) -> None:
+    _, folder = bring(tmp_path, "made-up boot\n5 0 a x\n", "made-up boot\n6 ! reset\n")
+    assert (folder.about["hz"], folder.about["event"]) == (97, "cycles")
+    assert folder.about["imported"] == f"{tmp_path}/file0, {tmp_path}/file1"

@@ -162,12 +162,15 @@ def _bring(
         )
     shift = anchor.time - anchor.real if anchor is not None else 0
     node = _node(contents)
+    hosts = [*dict.fromkeys(host for content in contents if (host := content.node.hostname.split(".")[0]))]
+    if len(hosts) > 1:
+        brought.notes.append(f"the files are of different machines: {printable(', '.join(hosts))}")
     total = sum(file.source.size for file in opened)
     before = 0
     ids = Ids()
     told = _Told()
+    about = _about(opened, _clock(axis, anchor))
     for file in opened:
-        about = {"imported": file.source.name, "format": file.format, "clock": _clock(axis, anchor), **file.content.about}
         with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
             unsealed = 0
             offset = _offset(file.content, axis, shift, anchor)
@@ -249,6 +252,14 @@ def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> in
     if own is None or anchor is None or abs(apart := own.real - own.time + shift) < _ANOTHER_BOOT_NS:
         return 0
     return apart
+
+
+def _about(opened: list[_File], clock: str) -> dict[str, str | int | bool]:
+    """The same for every chapter: whoever reads one asks the last of them."""
+    names = [file.source.name for file in opened]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    sampled = next((file.content.about for file in opened if file.content.about.get("event")), opened[0].content.about)
+    return {"imported": shown, "format": ", ".join(dict.fromkeys(file.format for file in opened)), "clock": clock, **sampled}
 
 
 def _clock(axis: str, anchor: Anchor | None) -> str:
