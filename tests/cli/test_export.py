@@ -281,3 +281,21 @@ def test_a_perf_data_file_needs_no_step_between(tmp_path: Path) -> None:
     for kind in FORMATS:
         done = exhume("export", file, "--no-symbols", "--format", kind, "-o", tmp_path / kind)
         assert f"{samples:,} " in done.stderr.decode(), kind
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize(("form", "full"), [("csv", False), ("pprof", True), ("folded", True)])
+def test_a_disk_that_is_full_is_told_even_without_buffers(recording: str, tmp_path: Path, form: str, full: bool) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "exhume-test", place], check=True)
+    try:
+        with open(place / "x", "wb") as file:
+            command = [sys.executable, "-u", "-m", "exhume", "export", recording, "--format", form]
+            if full:
+                (place / "filler").write_bytes(b"x" * 4096)
+            done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 3
+        assert b"No space left" in done.stderr
+    finally:
+        subprocess.run(["umount", place], check=True)

@@ -60,7 +60,10 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path, capsys: 
 
 def test_nothing_in_it_is_said_by_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", written(tmp_path, "made-up boot\n"), "-o", str(tmp_path / "rec")]) == 3
-    assert "nothing was found in it" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "nothing was found: no sample was found in it" in said.err
+    assert not (tmp_path / "rec").exists()
 
 
 def test_damage_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Files into one recording on one axis: what each clock becomes, what is refused, and what is said."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +176,43 @@ def test_what_a_recording_of_several_files_is_about_is_that_of_its_samples(tmp_p
     _, folder = bring(tmp_path, "made-up boot\n5 0 a x\n", "made-up boot\n6 ! reset\n")
     assert (folder.about["hz"], folder.about["event"]) == (97, "cycles")
     assert folder.about["imported"] == f"{tmp_path}/file0, {tmp_path}/file1"
+
+
+def test_a_guess_is_not_enough_to_put_a_log_beside_stacks(tmp_path: Path) -> None:
+    with pytest.raises(
+        ExhumeError, match=r"file1 has the time of day.*--anchor.*the time of a file would put 0\.000=2026-01-01T00:00:00Z"
+    ):
+        bring(tmp_path, f"made-up boot {WALL} guess\n5 0 a x\n", f"made-up wall\n{WALL + 6} ! eth0 was reset\n")
+
+
+def test_samples_of_the_same_time_in_two_files_are_told(tmp_path: Path) -> None:
+    text = "made-up boot\n5 0 a x\n9 0 a x\n"
+    brought, _ = bring(tmp_path, text, text)
+    assert any("file1 has samples of a time that other files have" in note for note in brought.notes)
+    (tmp_path / "apart").mkdir()
+    brought, _ = bring(tmp_path / "apart", text, "made-up boot\n9.1 0 a x\n12 0 a x\n")
+    assert not any("other files have" in note for note in brought.notes)
+
+
+def test_links_that_lead_nowhere_and_directories_are_passed_over(tmp_path: Path) -> None:
+    place = tmp_path / "captures"
+    (place / "sub").mkdir(parents=True)
+    (place / "good").write_text("made-up boot\n5 0 a x\n")
+    (place / "loop").symlink_to("loop")
+    os.mkfifo(place / "pipe")
+    brought = bring_in([str(place)], str(tmp_path / "rec"))
+    assert brought.samples == 1
+    assert [note.rsplit("/", 1)[1] for note in brought.notes if "passed over" in note] == [
+        "loop is no file",
+        "pipe is no file",
+        "sub is no file",
+    ]
+
+
+def test_a_log_of_hours_beside_samples_does_not_make_the_cores_idle(tmp_path: Path) -> None:
+    lines = "".join(f"{5 + tick / 97:.6f} 0 a x\n" for tick in range(97 * 6))
+    _, folder = bring(tmp_path, "made-up boot\n" + lines, "made-up boot\n1 ! reset\n30000 ! reset\n")
+    assert folder.window[1] - folder.window[0] > 29_000 * SECOND
+    assert abs(folder.covered(*folder.window) - 6 * SECOND) < 2 * SECOND
+    begin, end = folder.sampled
+    assert (begin // SECOND, end // SECOND) == (5, 10)

@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     folder = opening.folder(args)
     window = moments.window(args, folder)
+    if args.format in ("folded", "pprof", "speedscope", "firefox"):
+        window = moments.of_samples(window, folder.sampled)
     from exhume.cli.terminal import Progress
 
     progress = Progress("exporting")
@@ -112,18 +114,18 @@ def output(path: str | None) -> Iterator[Out]:
     """Where it goes. A file gets its name when it is whole; what is there already and is no file is written into."""
     if path is None or path == "-":
         sys.stdout.flush()
-        yield sys.stdout.buffer.write
+        yield _whole(sys.stdout.buffer.write)
         sys.stdout.buffer.flush()
         return
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "wb") as file:
-                yield file.write
+                yield _whole(file.write)
             return
         temporary = f"{path}.part-{os.getpid()}"
         with open(temporary, "xb") as file:
             try:
-                yield file.write
+                yield _whole(file.write)
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(temporary, path)
@@ -133,6 +135,17 @@ def output(path: str | None) -> Iterator[Out]:
                 raise
     except OSError as error:
         raise ExhumeError(f"{path} could not be written: {error.strerror}; give -o another place") from error
+
+
+def _whole(write: Callable[[bytes], int | None]) -> Out:
+    """All of it: an unbuffered stream (python -u) may take less at a time, and a full disk is told only then."""
+
+    def out(data: bytes) -> None:
+        left = memoryview(data)
+        while len(left):
+            left = left[write(left) or 0 :]  # type: ignore[arg-type]
+
+    return out
 
 
 def _subject(folder: "Folder", window: moments.Window) -> "Subject":

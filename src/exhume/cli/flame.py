@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from exhume.pictures.flame import plant, select
 
     folder = opening.folder(args)
-    window = moments.window(args, folder)
+    window = moments.of_samples(moments.window(args, folder), folder.sampled)
     tally, dictionaries = folder.profile(window.start, window.end, args.cpu)
     tally = select(tally, dictionaries, args.cpu, args.comm, args.pid, args.cgroup)
     if not len(tally.count):
@@ -155,9 +155,10 @@ def _title(args: argparse.Namespace, folder: "Folder", window: moments.Window) -
 
 def _detail(args: argparse.Namespace, folder: "Folder", window: moments.Window, root: "Node", tally: "Tally") -> str:
     cores = sorted(set(tally.core.tolist()))
-    parts = [f"{root.value:,} samples on " + (f"core {cores[0]}" if len(cores) == 1 else f"{len(cores)} cores")]
+    where = "cores that are not told" if cores == [-1] else f"core {cores[0]}" if len(cores) == 1 else f"{len(cores)} cores"
+    parts = [f"{root.value:,} samples on {where}"]
     hz = folder.about.get("hz")
-    if isinstance(hz, int) and hz:
+    if isinstance(hz, int) and hz and cores != [-1]:
         # A core that is asleep may give no samples: shares of its time are by the samples there would be.
         expected = hz * len(cores) * max(1, folder.covered(window.start, window.end)) / 10**9
         share = f"{min(1.0, (root.value - idle_samples(root)) / expected):.0%}"
@@ -196,9 +197,8 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ExhumeError(f"{path} could not be written: {error.strerror}; give -o another place") from error
+    from exhume.cli.export import output
+
+    with output(path) as out:
+        out(text.encode("utf-8"))
     sys.stderr.write(f"{path}: {len(text) / 1024:,.0f} KiB, open it in a browser\n")

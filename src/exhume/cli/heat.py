@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
     named = any(getattr(args, name) is not None for name in ("comm", "pid", "cgroup"))
     folder = opening.folder(args, whose=named)
-    window = moments.window(args, folder)
+    window = moments.of_samples(moments.window(args, folder), folder.sampled)
     first, seconds = _whole_seconds(folder, window)
     if args.by == "offset" and not args.json:
         first += (seconds - _shown(args, seconds)) * SECOND  # what does not fit is not read either

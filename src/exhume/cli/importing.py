@@ -5,7 +5,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.errors import UsageError
+from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
     from exhume.recorder.importing import Brought
@@ -29,6 +29,7 @@ wall clock at that moment (RFC 3339); boot=WALL is when the machine was booted.
 
 exit code: 0 done, 3 could not (not readable, nothing known in it), 64 wrong usage"""
 
+_OLDEST = 315_532_800 * 10**9  # 1980: what is older is a mistake
 _GIVEN = re.compile(r"(boot|\d{1,9}(?:\.\d{1,9})?)=(.+)", re.ASCII)
 
 
@@ -59,7 +60,7 @@ def anchor(text: str) -> "Anchor":
             wall = moment(found[2])
         except argparse.ArgumentTypeError:
             wall = None
-        if wall is not None and wall.form == "real":
+        if wall is not None and wall.form == "real" and wall.ns > _OLDEST:
             seconds, _, fraction = found[1].partition(".")
             time = 0 if found[1] == "boot" else int(seconds) * SECOND + int(fraction.ljust(9, "0") or 0)
             return Anchor(time, wall.ns, "given")
@@ -76,12 +77,36 @@ def run(args: argparse.Namespace) -> int:
 
     if os.path.isdir(args.output) and os.listdir(args.output):
         raise UsageError(f"{args.output} is not empty: name a directory that is new")
-    brought = bring_in(args, args.files, args.output)
+    if args.output == "-":
+        raise UsageError("a recording is a directory: -o names one that is new")
+    there = os.path.isdir(args.output)
+    try:
+        brought = bring_in(args, args.files, args.output)
+        found = brought.samples or brought.events
+    except BaseException:
+        found = 0
+        raise
+    finally:
+        if not found:
+            _remove(args.output, there)
+    if not found:
+        raise ExhumeError("nothing was found: " + "; ".join(brought.notes))
     if args.json:
         _print_json(args, brought)
     elif not args.quiet:
         _print_text(args, brought)
-    return 0 if brought.samples or brought.events else 3
+    return 0
+
+
+def _remove(path: str, there: bool) -> None:
+    """What was begun and came to nothing. A directory that was there, and empty, stays."""
+    from exhume.recorder.importing import remove
+
+    remove(path)
+    if there:
+        import os
+
+        os.makedirs(path, mode=0o700, exist_ok=True)
 
 
 def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True) -> "Brought":
@@ -112,7 +137,8 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
         folder = Folder(args.output)
         begin, end = folder.window
         out(f"  {moments.clock(folder.real_ns(begin), dated=True)} to {moments.clock(folder.real_ns(end), dated=True)}")
-        out(f" ({moments.lasting(end - begin)})\n")
+        zone = moments.wall(folder.real_ns(end), "%Z")
+        out(f"{zone and ' ' + zone} ({moments.lasting(end - begin)})\n")
     for note in brought.notes:
         out("\n".join(style(line, "yellow") for line in wrap(printable(note, 400), "  ! ", "    ", columns)) + "\n")
     pictures = "; exhume heat and exhume flame show it" if brought.samples else ""

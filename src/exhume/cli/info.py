@@ -32,6 +32,9 @@ _LEFT = 11
 # Counters are read at both ends of the recording only: hours of all of them would take longer than the question is worth.
 _END_NS = 90 * SECOND
 _MOST_GAPS = 5
+# Events are told of the last day, and no more than that of them.
+_EVENTS_NS = 86_400 * SECOND
+_MOST_EVENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Info:
     """Of one core."""
     own_rss_bytes: int | None
     notes: tuple[str, ...]
+    events: tuple[tuple[int, str], ...]
+    """The last ones: wall clock, and what happened."""
 
     @property
     def samples_per_second(self) -> float:
@@ -118,7 +123,7 @@ def gather(folder: "Folder", path: str, window: moments.Window | None = None) ->
     # The summary is read first: of one that is being written there may only be more since. It has whole seconds.
     missing = idle + busy - samples if part is None else 0
     gaps = folder.gaps(start, end) if "imported" not in folder.about else []  # a log may be quiet for hours
-    covered = end - start - sum(last - first for first, last in gaps)
+    covered = folder.covered(start, end)
     begun = gaps[-1][1] if gaps and gaps[-1][1] < end else start  # what it cost is told of the last run
     ends = [folder.load(begun, begun + _END_NS, ["counters"]), folder.load(end - _END_NS, end + 1, ["counters"])]
     return Info(
@@ -144,6 +149,7 @@ def gather(folder: "Folder", path: str, window: moments.Window | None = None) ->
         sources=tuple((row["name"], row["state"], row["reason"]) for row in folder.load(tables=["sources"]).sources().values()),
         own_cpu_ratio=_own_cpu(ends),
         own_rss_bytes=_last(ends, "own_rss_bytes"),
+        events=_events(folder, start, end),
         notes=(*folder.notes, *_missing(missing), *_rows_lost(ends[-1])),
     )
 
@@ -154,6 +160,12 @@ def _rows(folder: "Folder", table: str, window: moments.Window | None) -> int:
     if window is None or TABLES[table].columns[0].name != "time":
         return folder.count(table)
     return sum(len(rows["time"]) for _, rows in folder.pieces(table, window.start, window.end))
+
+
+def _events(folder: "Folder", start: int, end: int) -> tuple[tuple[int, str], ...]:
+    table = folder.load(max(start, end - _EVENTS_NS), end + 1, ["events"])["events"]
+    rows = sorted(zip(table.ints("time").tolist(), table.texts("severity"), table.texts("message"), strict=True))
+    return tuple((folder.real_ns(time), message) for time, severity, message in rows if severity != "info")[-_MOST_EVENTS:]
 
 
 def _missing(samples: int) -> list[str]:
@@ -245,6 +257,10 @@ def _told(info: Info) -> "list[tuple[str, str]]":
     if own := _own(info):
         told.append(("Own cost", own))
     told += _sources(info)
+    for i, (time, message) in enumerate(info.events):
+        told.append(("" if i else "Events", f"{moments.clock(time)}  {message[:200]}"))
+    if len(info.events) == _MOST_EVENTS:
+        told.append(("", "the last ones; all of them: exhume export RECORDING --format csv --table events"))
     for i, (begin, end, why) in enumerate(info.pinned):
         span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}"
         told.append(("" if i else "Pinned", f"{span}  {why}"))
@@ -338,5 +354,6 @@ def as_json(info: Info) -> dict[str, Any]:
             "cpu_ratio": None if info.own_cpu_ratio is None else round(info.own_cpu_ratio, 5),
             "rss_bytes": info.own_rss_bytes,
         },
+        "events": [{"time": moments.rfc3339(time), "message": message} for time, message in info.events],
         "notes": list(info.notes),
     }

@@ -169,6 +169,11 @@ def window(args: argparse.Namespace, clocks: Clocks) -> Window:
     return Window(max(start, first), min(end, last + 1), whole)
 
 
+def of_samples(window: Window, sampled: tuple[int, int]) -> Window:
+    """All of it is all that has samples, where nobody asked for more: a log beside them may reach over days."""
+    return Window(max(window.start, sampled[0]), min(window.end, sampled[1] + 1), True) if window.whole else window
+
+
 def _ends(args: argparse.Namespace, at: Moment | None, clocks: Clocks) -> tuple[int | None, int | None]:
     begin = at if at is not None else args.start
     start = None if begin is None else resolve(begin, clocks)

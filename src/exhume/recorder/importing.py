@@ -7,6 +7,7 @@ are not guessed at.
 
 import importlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -108,19 +109,22 @@ def _open_all(paths: Sequence[str], wanted: Wanted, brought: Brought) -> list[_F
 
 
 def _names(path: str) -> list[str]:
+    """Files, and what leads to one; what is neither is for `_open_any` to pass over."""
     try:
-        found = [entry.name for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith(".")]
+        return sorted(name for name in os.listdir(path) if not name.startswith("."))
     except OSError as error:
         raise ExhumeError(f"{printable(path)} cannot be read: {error.strerror}") from error
-    return sorted(found)
 
 
 def _open_any(path: str, wanted: Wanted, brought: Brought) -> _File | None:
     """One of a directory: what cannot be read is told and passed over."""
+    if not os.path.isfile(path):  # a directory in it, a FIFO, a link that leads nowhere
+        brought.notes.append(f"passed over: {printable(path)} is no file")
+        return None
     try:
         return _open(path, wanted)
     except ExhumeError as error:
-        brought.notes.append(f"passed over: {error}")
+        brought.notes.append(f"passed over: {str(error).removesuffix(f': {_known()}')}")
         return None
 
 
@@ -155,10 +159,11 @@ def _bring(
     if given is not None and axis == "wall":
         brought.notes.append("--anchor was not needed: these files have the time of day")
     alone = [file.source.name for file in opened if file.content.axis == "wall"]
-    if axis == "boot" and anchor is None and alone:
+    if axis == "boot" and alone and (anchor is None or not anchor.sure):
+        guess = f" (the time of a file would put {_said(anchor)})" if anchor is not None else ""
         raise ExhumeError(
             f"{alone[0]} has the time of day, the other files the time since boot: give one moment of both, "
-            "--anchor 12345.678=2026-01-31T12:04:31Z, or boot=2026-01-31T08:30:00Z"
+            f"--anchor 12345.678=2026-01-31T12:04:31Z, or boot=2026-01-31T08:30:00Z{guess}"
         )
     shift = anchor.time - anchor.real if anchor is not None else 0
     node = _node(contents)
@@ -169,17 +174,21 @@ def _bring(
     before = 0
     ids = Ids()
     told = _Told()
+    spans: list[tuple[int, int]] = []
     about = _about(opened, _clock(axis, anchor))
     for file in opened:
         with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
             unsealed = 0
+            first, last = 0, 0
             offset = _offset(file.content, axis, shift, anchor)
             for rows in told.once(_rows(file, ids, offset, shift, axis, writer)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
                 writer.keep_pace()
                 writer.append(rows)
-                unsealed += len(rows["samples"])
+                if len(times := rows["samples"].ints("time")):
+                    first, last = min(first or int(times.min()), int(times.min())), max(last, int(times.max()))
+                unsealed += len(times)
                 if unsealed > _MOST_UNSEALED:
                     unsealed = 0
                     writer.cut()
@@ -187,6 +196,9 @@ def _bring(
                     progress((before + file.source.done * file.source.size) / total)
             if writer.lost:
                 raise ExhumeError(f"the recording could not be written: {'; '.join(writer.troubles)}")
+        if any(min(last, end) - max(first, begin) > (last - first) // 2 for begin, end in spans if last > first):
+            brought.notes.append(f"{file.source.name} has samples of a time that other files have, too: they may count twice")
+        spans.append((first, last))
         before += file.source.size
         brought.files.append((file.source.name, file.format))
         brought.notes += [f"{file.source.name}: {note}" for note in file.content.notes]
@@ -198,7 +210,7 @@ def _bring(
     if told.again:
         brought.notes.append(f"{told.again:,} lines are in several of the files: they count once")
     if not brought.samples and not brought.events:
-        brought.notes.append("nothing was found in it: no sample, and no line of the kernel that is known")
+        brought.notes.append("no sample was found in it, and no line of the kernel that is known")
     if axis == "boot" and anchor is None:
         brought.notes.append(
             "no file says what time of day it was: times are seconds since boot; --anchor gives them a wall clock"
@@ -254,6 +266,10 @@ def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> in
     return apart
 
 
+def _said(anchor: Anchor) -> str:
+    return f"{anchor.time / 1e9:.3f}={time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(anchor.real // 10**9))}"
+
+
 def _about(opened: list[_File], clock: str) -> dict[str, str | int | bool]:
     """The same for every chapter: whoever reads one asks the last of them."""
     names = [file.source.name for file in opened]
@@ -295,9 +311,9 @@ def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Wri
         early += int((batch["events"].ints("time") + offset < 0).sum())
         for rows in _parts(batch, offset):
             begin, end = _span(rows)
-            for time in (begin, end) if end > begin else (begin,):
-                real = time if axis == "wall" else time - shift
-                rows["anchors"].add(time, time, time, real, -1)
+            for at in (begin, end) if end > begin else (begin,):
+                real = at if axis == "wall" else at - shift
+                rows["anchors"].add(at, at, at, real, -1)
             if not told:
                 told = True
                 kind = "samples" if len(rows["samples"]) else "kernel-log"

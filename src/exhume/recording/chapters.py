@@ -113,12 +113,22 @@ class ChapterReader:
 
     def _dictionary(self, table: str) -> bytes | None:
         data = files.read(os.path.join(self.path, f"{table}.parquet"))
-        if data is None and any(span.sealed and self._has_samples(span) for span in self.spans):
+        if data is None and any(span.sealed and self.sampled(span) for span in self.spans) and self._needs(table):
             self._note(f"{table}.parquet", "is not there: names are missing")
         return data
 
-    def _has_samples(self, span: Span) -> bool:
-        return os.path.exists(os.path.join(self.path, span.name, "samples.parquet"))
+    def _needs(self, table: str) -> bool:
+        """Whether there should be one: samples without a stack need no frames."""
+        data = files.read(os.path.join(self.path, "stacks.parquet")) if table == "frames" else None
+        try:
+            return data is None or bool(plain.columns("stacks", parquet.read(data, "stacks"))["frames"].lengths.any())
+        except arrow.DAMAGE:
+            return True
+
+    def sampled(self, span: Span) -> bool:
+        """Whether a segment has samples."""
+        kind = "parquet" if span.sealed else "arrows"
+        return os.path.exists(os.path.join(self.path, span.name, f"samples.{kind}"))
 
     def _open(self) -> list[Span]:
         return [span for span in self.spans if not span.sealed]

@@ -125,21 +125,35 @@ class Folder:
         """Of the boot that was asked for."""
         return self.boots[self._boot - 1]
 
-    def gaps(self, start: int | None = None, end: int | None = None) -> list[tuple[int, int]]:
-        """When inside of a window no recorder wrote, for more than five seconds."""
+    @cached_property
+    def sampled(self) -> tuple[int, int]:
+        """From the first segment that has samples to the last; the whole window where there are none."""
+        spans = self._looking(
+            lambda: [(span.start, self._end(chapter, span)) for chapter, span in self._all() if chapter.sampled(span)]
+        )
+        return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else self.window
+
+    def gaps(self, start: int | None = None, end: int | None = None, sampled: bool = False) -> list[tuple[int, int]]:
+        """When inside of a window no recorder wrote, for more than five seconds; or, `sampled`, nobody took samples."""
         begin = self.window[0] if start is None else start
         until = self.window[1] if end is None else end
-        spans = self._looking(lambda: sorted((part[1].start, self._end(*part)) for part in self._parts(begin, until)))
+        spans = self._looking(
+            lambda: sorted(
+                (span.start, self._end(chapter, span))
+                for chapter, span in self._parts(begin, until)
+                if not sampled or chapter.sampled(span)
+            )
+        )
         found, seen = [], begin
         for first, last in [*spans, (until, until)]:
-            if min(first, until) - seen > _GAP_NS:
+            if min(first, until) - seen > (_GAP_NS if not sampled else _GAP_NS // 5):
                 found.append((seen, min(first, until)))
             seen = max(seen, last)
         return found
 
     def covered(self, start: int, end: int) -> int:
-        """How much of a window was recorded."""
-        return end - start - sum(last - first for first, last in self.gaps(start, end))
+        """For how much of a window there are samples."""
+        return end - start - sum(last - first for first, last in self.gaps(start, end, sampled=True))
 
     @cached_property
     def written(self) -> bool:

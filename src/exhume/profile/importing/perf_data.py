@@ -71,8 +71,16 @@ class PerfData:
         self.notes = described.notes
         self.axis: Axis = "wall" if event.clock == _CLOCK_REALTIME else "boot"
         self.node = Node(described.hostname, "", described.kernel, "", described.cpus)
-        self.about: dict[str, str | int | bool] = {"hz": event.hz, "event": event.name, "kernel_only": event.kernel_only}
-        self.anchors = _anchors(source, described)
+        name = perf_layout.plain_name(event.name)
+        # Samples of other events do not stand for time: of a core that has none it is not known that it slept.
+        hz = event.hz if name in perf_layout.CLOCKS else 0
+        self.about: dict[str, str | int | bool] = {"hz": hz, "event": name, "kernel_only": event.kernel_only}
+        self.anchors = _anchors(source, described) if self.axis == "boot" else []
+        if event.sample & perf_layout.STACK_USER:
+            self.notes.append(
+                "stacks of user space are in it as memory (--call-graph dwarf), which is not unwound: they have one frame; "
+                "the text of perf script has them whole, import that"
+            )
         if event.clock in _CLOCKS:
             self.notes.append(
                 f"its times are of {_CLOCKS[event.clock]} (perf record -k): the kernel's log has another clock, "

@@ -145,7 +145,8 @@ def _opened_file(source: Input, head: bytes) -> PerfFile:
         pass  # it is cut, as who reads the records will find
     elif not source.seekable:
         described.notes.append(
-            "what perf writes at the end (names of events, the host, build ids) is not read of a packed file: unpack it first"
+            "what perf writes at the end (names of events, the host, build ids) is not read of a pipe or of a packed file: "
+            "give the plain file"
         )
     else:
         table = piece(data_at + data_size, _SECTION.size * len(features))

@@ -59,8 +59,8 @@ def why_other(build_id: bytes, release: str, symbol: bytes, address: int, root: 
         own_release = root.read("proc/sys/kernel/osrelease", 256).decode("ascii", "replace").strip()
         if build_id and own and own[: len(build_id)] != build_id:
             return "another kernel runs here: its build id is not the recorded one"
-        if not build_id and release != own_release:
-            return f"another kernel runs here: {own_release}" if release else "nothing in the file says which kernel it was"
+        if not build_id and release and release != own_release:
+            return f"another kernel runs here: {own_release}"
         if not address or not symbol:
             return "the file does not say where the kernel was (kernel.kptr_restrict hid it from perf)"
         here = address_of(root, symbol)
@@ -68,4 +68,5 @@ def why_other(build_id: bytes, release: str, symbol: bytes, address: int, root: 
         return str(error)
     if not here:
         return "/proc/kallsyms shows no addresses: kernel.kptr_restrict hides them, or it takes root"
+    # A file that perf could not finish has neither build id nor release: an address that KASLR drew tells as well.
     return "" if here == address else "this machine was booted again since: its kernel is at another address"

@@ -9,6 +9,7 @@ from exhume.text import decode
 
 # enum perf_event_sample_format.
 IP, TID, TIME, ADDR, READ, CALLCHAIN, ID, CPU, PERIOD, STREAM_ID = (1 << bit for bit in range(10))
+STACK_USER: Final = 1 << 13
 IDENTIFIER, AUX, CGROUP, DATA_PAGE_SIZE, CODE_PAGE_SIZE = 1 << 16, 1 << 20, 1 << 21, 1 << 22, 1 << 23
 
 # The order in which perf_output_sample (kernel/events/core.c) writes a sample up to what is read with it, a word each.
@@ -33,7 +34,8 @@ _SOFTWARE: Final = (
     "cpu-clock", "task-clock", "page-faults", "context-switches", "cpu-migrations", "minor-faults", "major-faults",
     "alignment-faults", "emulation-faults", "dummy", "bpf-output", "cgroup-switches",
 )  # fmt: skip
-_PREFERRED: Final = ("cycles", "cpu-cycles", "cpu-clock", "task-clock")
+CLOCKS: Final = ("cycles", "cpu-cycles", "cpu-clock", "task-clock")
+"""What cores are sampled by, the better first."""
 
 
 class Event(NamedTuple):
@@ -91,7 +93,7 @@ def choose(events: Sequence[Event], wanted: str = "") -> list[int]:
         return same or [at for at, event in enumerate(events) if wanted == plain_name(event.name)]
     names = [plain_name(event.name) for event in events]
     sampling = [at for at, event in enumerate(events) if event.period and names[at] != "dummy"]
-    for preferred in _PREFERRED:
+    for preferred in CLOCKS:
         if found := [at for at in sampling if names[at] == preferred]:
             return found
     first = next(iter(sampling), 0)

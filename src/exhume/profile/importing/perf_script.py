@@ -563,7 +563,8 @@ def _hz(header: script_header.Header, first: _First, chosen: str) -> int:
     rate = script_header.frequency(header, [event for event in header.events if script_events.matches(event, chosen)])
     if not rate and chosen in ("cpu-clock", "task-clock") and first.period >= 1000:
         rate = round(1_000_000_000 / first.period)  # these count nanoseconds (kernel/events/core.c, cpu_clock_event_*)
-    return rate
+    # Samples of other events do not stand for time.
+    return rate if chosen in script_events.CLOCKS else 0
 
 
 def _anchors(header: script_header.Header, source: Input) -> list[Anchor]:

@@ -10,7 +10,7 @@ from exhume.text import printable
 _MODIFIERS = re.compile(r":[ukhIGHpPDSWebR]+$", re.ASCII)
 _UNIT = re.compile(r"[^/]*/([^/]+)/[a-zA-Z]*", re.ASCII)  # cpu_core/cycles/P
 # What cores are sampled by, the better first: the time they run, then the events beside them that perf may have been given.
-_PREFERRED = ("cycles", "cpu-cycles", "cpu-clock", "task-clock")
+CLOCKS = ("cycles", "cpu-cycles", "cpu-clock", "task-clock")
 # Names beyond this are counted together: a text that was not made by perf may have a new one in each line.
 _MOST = 1000
 _OTHER = "all others"
@@ -27,7 +27,7 @@ def choose(known: Iterable[str], wanted: str) -> str:
     if wanted:
         return wanted
     names = [plain(event) for event in known if not event.startswith("dummy")]
-    return next((name for name in _PREFERRED if name in names), names[0] if names else "")
+    return next((name for name in CLOCKS if name in names), names[0] if names else "")
 
 
 def matches(event: str, chosen: str) -> bool:
