@@ -433,7 +433,13 @@ def test_kernel_names_are_of_the_recorded_kernel_alone(tmp_path: Path) -> None:
     assert perf_kernel.why_other(b"", "6.1.0-9", b"_stext", there, root) == ""
     assert "build id" in perf_kernel.why_other(bytes(20), "6.1.0-9", b"_text", there, root)
     assert "6.1.0-9" in perf_kernel.why_other(b"", "5.10", b"_text", there, root)
+    # What perf could not finish names no kernel: one that was moved at boot can be told by where it is, others cannot.
     assert "which kernel" in perf_kernel.why_other(b"", "", b"_text", there, root)
+    moved = there + (1 << 24)
+    (tmp_path / "proc/kallsyms").write_text(f"{moved:x} T _text\n")
+    assert perf_kernel.why_other(b"", "", b"_text", moved, root) == ""
+    assert "booted again" in perf_kernel.why_other(b"", "", b"_text", moved + (1 << 21), root)
+    (tmp_path / "proc/kallsyms").write_text("ffffffff81000000 T _text\nffffffff81000000 T _stext\n")
     assert "booted again" in perf_kernel.why_other(build_id, "", b"_text", there + (1 << 21), root)
     assert "where the kernel was" in perf_kernel.why_other(build_id, "", b"", 0, root)
 

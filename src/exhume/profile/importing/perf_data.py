@@ -191,15 +191,14 @@ class PerfData:
         symbol, address = self._kernel_at
         why = perf_kernel.why_other(described.kernel_build_id, described.kernel, symbol, address, root)
         nowhere = perf_kernel.NowhereRoot()
-        names = self._wanted.symbols
-        if not self._wanted.whose:
-            names = True  # the kernel's, to tell what a core did
-        if names and why:
+        names = self._wanted.symbols and self._wanted.whose
+        if why:
             self.notes.append(f"the kernel's functions stay without names: {why}; {perf_kernel.WHAT_TO_DO}")
-        elif not names:
-            self.notes.append("functions stay without names, as was asked for")
-        kernel = KernelSymbols(root if names and not why else nowhere)
-        self._symbols = UserSymbols(root) if names and self._wanted.whose else None
+        if not self._wanted.symbols:
+            self.notes.append("functions of user space stay without names, as was asked for")
+        # The kernel's are read in a tenth of a second, tell what a core did, and make fewer frames than addresses would.
+        kernel = KernelSymbols(root if not why else nowhere)
+        self._symbols = UserSymbols(root) if names else None
         build_ids = {path: build_id for path, build_id in described.build_ids.items() if build_id}
         cgroups = bool(self._event.sample & perf_layout.CGROUP)
         imported = Imported(not why, build_ids, _WAIT_S)

@@ -9,6 +9,10 @@ from exhume.node.root import Root, unreadable
 _NOTE = struct.Struct("<III")
 _GNU_BUILD_ID: Final = 3  # NT_GNU_BUILD_ID of elf.h
 _HEAD: Final = 1 << 16
+# Where kernels lie that were not moved at boot: __START_KERNEL of x86-64, KIMAGE_VADDR of arm64 by VA_BITS and release.
+_LINKED_AT: Final = frozenset(
+    (0xFFFFFFFF81000000, 0xFFFF800080000000, 0xFFFF800080010000, 0xFFFF800008000000, 0xFFFF800008010000, 0xFFFF800010010000)
+)
 WHAT_TO_DO: Final = "import it on the node it was recorded on, or run perf script there and import its text"
 
 
@@ -61,6 +65,8 @@ def why_other(build_id: bytes, release: str, symbol: bytes, address: int, root: 
             return "another kernel runs here: its build id is not the recorded one"
         if not build_id and release and release != own_release:
             return f"another kernel runs here: {own_release}"
+        if not build_id and not release and address in _LINKED_AT:
+            return "nothing in the file says which kernel it was"
         if not address or not symbol:
             return "the file does not say where the kernel was (kernel.kptr_restrict hid it from perf)"
         here = address_of(root, symbol)
