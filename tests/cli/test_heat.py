@@ -47,6 +47,28 @@ def test_a_named_core_has_a_map_of_its_own_too(recording: str, capsys: pytest.Ca
     assert lines[maps[2] + 10] == "    0 ms ┊     @@@"
 
 
+def test_what_the_kernel_complained_of_is_marked_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from exhume.recording.recording import Recording
+    from exhume.recording.writer import Writer
+    from tests.pictures.made import BEGIN, NODE, REAL, SECOND
+
+    place = write(tmp_path / "recording")
+    writer = Writer(place, NODE, {"hz": 100, "event": "cpu-clock"}, budget_bytes=1 << 30)
+    rows = Recording(NODE)
+    for second in (3, 6):
+        time = BEGIN + second * SECOND
+        rows["anchors"].add(time, time, time, REAL + second * SECOND, 1)
+        rows["events"].add(time, "nic-reset-done", "eth0", "critical" if second == 6 else "info", f"reset \x1b[31m{second}", ())
+    writer.append(rows)
+    writer.close()
+    main(["heat", place])
+    lines = capsys.readouterr().out.splitlines()
+    assert "               !" in lines
+    assert lines[-1] == "  ! 08:53:26.250  reset \\x1b[31m6"
+    main(["heat", place, "--by", "core"])
+    assert "               !" in capsys.readouterr().out.splitlines()
+
+
 def test_strips_by_core_the_oddest_first(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--by", "core"])
     lines = capsys.readouterr().out.splitlines()

@@ -17,7 +17,8 @@ Shows when the cores were busy: a subsecond-offset heat map. A column is a secon
 across is something that happens in every second, a full column a second with no rest.
 
 --by core has a strip for each core instead, the oddest first, and shows hours at once. ^ marks seconds in which some core
-was in the kernel (system and softirq) for at least 95 % of the whole second, while others wait for it."""
+was in the kernel (system and softirq) for at least 95 % of the whole second, while others wait for it; ! those in which the
+kernel complained: driver resets, lockups, OOM kills."""
 EPILOG = """\
 examples:
   exhume heat /var/lib/exhume/recording              the last minute or two, all cores together
@@ -36,6 +37,7 @@ SECOND = 1_000_000_000
 _NARROWEST, _WIDEST = 20, 2000
 _STRIP_TAIL = 24  # `  100% busy  100% kernel`
 _RUNS = 3
+_COMPLAINTS = 6
 _FEW, _MANY = 10, 25  # rows of the map: parts of a second
 _STRIPS = 40
 
@@ -92,15 +94,17 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
     marks = saturated(summary, _hz(folder))
     summary = aligned(summary, start)
+    events = _events(folder, start, window.end)
     maps = [("all cores", summary, marks)]
     named = args.cpu or ()
     maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
     sys.stdout.write(style(_title(folder, max(start, window.start), window.end), "bold") + "\n")
     for name, part, its_marks in maps:
         heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), folder.window)
-        lines = offset_lines(heat, _clock(folder), its_marks, style.colour)
+        lines = offset_lines(heat, _clock(folder), its_marks, style.colour, [time for time, _ in events])
         sys.stdout.write(f"\n{style(name, 'bold')}\n" + "\n".join(lines) + "\n")
     _print_runs(args, folder, marks)
+    _print_events(folder, events)
     if shown < seconds:
         earlier = moments.clock(folder.real_ns(start))
         hint = f"The last {shown:,} of {seconds:,} seconds. Before that: --to {earlier}; all at once: --by core"
@@ -125,11 +129,32 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     sys.stdout.write(style(_title(folder, window.start, window.end), "bold") + "\n")
     column = "a column is a second" if heat.seconds == 1 else f"a column is {heat.seconds:,} seconds"
     sys.stdout.write(style(f"{column}, the oddest core first", "dim") + "\n\n")
-    sys.stdout.write("\n".join(core_lines(heat, _clock(folder), marks, style.colour, most)) + "\n")
+    events = _events(folder, first, window.end)
+    lines = core_lines(heat, _clock(folder), marks, style.colour, most, [time for time, _ in events])
+    sys.stdout.write("\n".join(lines) + "\n")
     if len(heat.cores) > most:
         hint = f"{len(heat.cores) - most} more cores, less odd than these: --cpu names those to show"
         sys.stdout.write(f"\n{style(hint, 'dim')}\n")
     _print_runs(args, folder, marks)
+    _print_events(folder, events)
+
+
+def _events(folder: "Folder", start: int, end: int) -> list[tuple[int, str]]:
+    """What the kernel complained of, by time."""
+    table = folder.load(start, end, ["events"])["events"]
+    rows = zip(table.ints("time").tolist(), table.texts("severity"), table.texts("message"), strict=True)
+    return sorted((time, message) for time, severity, message in rows if severity != "info")
+
+
+def _print_events(folder: "Folder", events: list[tuple[int, str]]) -> None:
+    from exhume.text import printable
+
+    if not events:
+        return
+    lines = [f"  ! {moments.clock(folder.real_ns(time))}  {printable(message, 140)}" for time, message in events[-_COMPLAINTS:]]
+    if len(events) > _COMPLAINTS:
+        lines.insert(0, f"    {len(events) - _COMPLAINTS:,} earlier ones, and")
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
 def _print_runs(args: argparse.Namespace, folder: "Folder", marks: "list[Saturated]") -> None:

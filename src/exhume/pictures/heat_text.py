@@ -20,8 +20,11 @@ Clock = Callable[[int], str]
 """Wall-clock HH:MM:SS of a moment on the recording's clock."""
 
 
-def offset_lines(heat: OffsetMap, clock: Clock, marks: Sequence[Saturated], colour: bool) -> list[str]:
-    """A column a second, the beginning of the second at the bottom; below it the time, and a mark for saturated seconds."""
+def offset_lines(
+    heat: OffsetMap, clock: Clock, marks: Sequence[Saturated], colour: bool, events: Sequence[int] = ()
+) -> list[str]:
+    """A column a second, the beginning of the second at the bottom; below it the time, and marks for saturated seconds and
+    for those in which something happened."""
     rows, seconds = heat.shares.shape
     top = scale(heat.shares)
     lines = []
@@ -30,11 +33,14 @@ def offset_lines(heat: OffsetMap, clock: Clock, marks: Sequence[Saturated], colo
         lines.append(f"{label:>{LEFT - 1}} {_cells(heat.shares[row], top, colour, RAMP)}".rstrip())
     lines += axis(heat.start, 1, seconds, clock)
     lines += mark_lines(heat.start, 1, seconds, marks)
+    lines += event_lines(heat.start, 1, seconds, events)
     lines.append(legend(top, colour, RAMP, bool(np.isnan(heat.shares).any())))
     return lines
 
 
-def core_lines(heat: CoreMap, clock: Clock, marks: Sequence[Saturated], colour: bool, most: int) -> list[str]:
+def core_lines(
+    heat: CoreMap, clock: Clock, marks: Sequence[Saturated], colour: bool, most: int, events: Sequence[int] = ()
+) -> list[str]:
     """A strip for each of the oddest cores, its busy and kernel share behind it."""
     columns = heat.busy.shape[1]
     top = 1.0
@@ -44,6 +50,7 @@ def core_lines(heat: CoreMap, clock: Clock, marks: Sequence[Saturated], colour: 
         lines.append(f"{f'core {core}' if core >= 0 else 'any core':>{LEFT - 1}} {_cells(busy, top, colour, BLOCKS)}{shares}")
     lines += axis(heat.start, heat.seconds, columns, clock)
     lines += mark_lines(heat.start, heat.seconds, columns, marks)
+    lines += event_lines(heat.start, heat.seconds, columns, events)
     lines.append(legend(top, colour, BLOCKS, bool(np.isnan(heat.busy[:most]).any())))
     return lines
 
@@ -92,12 +99,21 @@ def axis(start: int, seconds: int, columns: int, clock: Clock) -> list[str]:
 
 def mark_lines(start: int, seconds: int, columns: int, marks: Sequence[Saturated]) -> list[str]:
     """One line under the map: where a core had a whole second of nothing but the kernel. Empty if there was none."""
+    return _marked(start, seconds, columns, [mark.time for mark in marks], "^")
+
+
+def event_lines(start: int, seconds: int, columns: int, times: Sequence[int]) -> list[str]:
+    """Another: where the kernel complained."""
+    return _marked(start, seconds, columns, times, "!")
+
+
+def _marked(start: int, seconds: int, columns: int, times: Sequence[int], sign: str) -> list[str]:
     line = [" "] * columns
-    for mark in marks:
-        column = (mark.time - start) // (seconds * SECOND)
+    for time in times:
+        column = (time - start) // (seconds * SECOND)
         if 0 <= column < columns:
-            line[column] = "^"
-    return [" " * LEFT + "".join(line).rstrip()] if "^" in line else []
+            line[column] = sign
+    return [" " * LEFT + "".join(line).rstrip()] if sign in line else []
 
 
 def legend(top: float, colour: bool, ramp: str, gaps: bool) -> str:
