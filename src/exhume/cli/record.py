@@ -103,6 +103,8 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     from exhume.profile.memory import in_one_place
     from exhume.recorder.flight import Flight, Options
 
+    # Arrow's own allocator keeps what sealing needs, once a minute, for good; the C library can be made to give it back.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         from exhume.recording.writer import Writer
     except ImportError:

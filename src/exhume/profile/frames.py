@@ -27,7 +27,7 @@ MOST_HOPELESS = 4096
 # How long an image is left alone whose names could not be had.
 QUIET_S = 10.0
 # Addresses whose frames are remembered.
-MOST_KNOWN = 1 << 16
+MOST_KNOWN = 1 << 15
 # Frames without a name are kept apart by their offset; there may be many.
 MOST_NAMELESS = 1 << 16
 _SHIFT = 48  # bits of a user address; those above hold the image

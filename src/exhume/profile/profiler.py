@@ -25,8 +25,8 @@ from exhume.recording.arrays import among, unique, unique_inverse
 from exhume.recording.recording import Recording
 
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.
-MOST_RAW = 1 << 15
-LARGEST_RAW = 8 << 20
+MOST_RAW = 1 << 14
+LARGEST_RAW = 4 << 20
 MOST_HASHED = 1 << 18
 # Batches of so many samples, as files have them, are worth a look for what is the same in them.
 MANY = 1 << 13
