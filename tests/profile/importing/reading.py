@@ -59,15 +59,15 @@ def seen(source: str | bytes, symbols: bool = False, event: str = "") -> tuple[l
 def agreement(theirs: list[Said], ours: list[Seen], comms: tuple[str, ...]) -> tuple[int, int]:
     """Frames of these threads that perf can name, and how many of them have the same name here.
 
-    Left out is `name@plt`, which no symbol table has, and the padding before a function (`__pfx_`), which perf takes for the
-    caller where a call that does not return is the last of its function.
+    Left out is the padding before a function (`__pfx_`), which perf takes for the caller where a call that does not return is
+    the last of its function.
     """
     aliases = Aliases()
     named = same = 0
     for said, one in zip(theirs, ours, strict=True):
         if said.comm not in comms:
             continue
-        wanted = [(name, path) for name, path in said.frames if name and not name.startswith("__pfx_") and "@plt" not in name]
+        wanted = [(name, path) for name, path in said.frames if name and not name.startswith("__pfx_")]
         got = [name for name in one.frames if name]
         named += len(wanted)
         if [name for name, _ in wanted] == got:
