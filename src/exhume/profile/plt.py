@@ -143,7 +143,7 @@ def _aarch64(code: NDArray[np.uint8], section: Section) -> _Code:
     words = code.view("<u4")
     at = np.arange(len(words) - 4)
     hit = ((words[at] & 0x9F00001F) == 0x90000010) & ((words[at + 1] & 0xFFC003FF) == 0xF9400211)
-    hit[1:] &= words[: len(at) - 1] != _STP_X16_X30  # the first stub, the others' way to ld.so
+    hit[1:] &= words[: max(len(at) - 1, 0)] != _STP_X16_X30  # the first stub, the others' way to ld.so
     at = at[hit]
     adrp, ldr = words[at].astype(np.int64), words[at + 1].astype(np.int64)
     pages = (adrp >> 5 & 0x7FFFF) << 2 | adrp >> 29 & 3
