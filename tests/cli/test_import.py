@@ -66,6 +66,19 @@ def test_nothing_in_it_is_said_by_the_exit_code(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "rec").exists()
 
 
+def test_a_directory_that_was_there_stays_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    mine.mkdir(mode=0o700)
+    shared.mkdir()
+    shared.chmod(0o1777)  # which the store refuses to make its own
+    before = {place: place.stat() for place in (mine, shared)}
+    for place in (mine, shared):
+        assert main(["import", written(tmp_path, "made-up boot\n"), "-o", str(place)]) == 3
+        assert list(place.iterdir()) == []
+        assert (place.stat().st_ino, place.stat().st_mode) == (before[place].st_ino, before[place].st_mode)
+    assert "is there for others as well" in capsys.readouterr().err
+
+
 def test_damage_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", written(tmp_path, "made-up boot\n1 broken x\n"), "-o", str(tmp_path / "rec")]) == 3
     assert capsys.readouterr().err == "exhume: it is broken at byte 7\n"

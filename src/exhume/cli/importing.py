@@ -47,7 +47,7 @@ def choices(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("files of other tools")
     how.add_argument("--anchor", type=anchor, metavar="T=WALL", help="when it was: 12345.678=2026-01-31T12:04:31Z or boot=...")
     how.add_argument("--event", default="", metavar="NAME", help="of a file with several: whose samples")
-    how.add_argument("--no-symbols", action="store_true", help="leave addresses without names: faster")
+    how.add_argument("--no-symbols", action="store_true", help="leave addresses of user space without names")
 
 
 def anchor(text: str) -> "Anchor":
@@ -99,14 +99,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _remove(path: str, there: bool) -> None:
-    """What was begun and came to nothing. A directory that was there, and empty, stays."""
+    """What was begun and came to nothing. A directory that was there, and empty, stays as it was."""
+    import os
+
     from exhume.recorder.importing import remove
 
-    remove(path)
-    if there:
-        import os
-
-        os.makedirs(path, mode=0o700, exist_ok=True)
+    if not there:
+        remove(path)
+        return
+    for name in os.listdir(path):
+        child = os.path.join(path, name)
+        if os.path.isdir(child):
+            remove(child)
+        else:
+            os.unlink(child)
 
 
 def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True) -> "Brought":

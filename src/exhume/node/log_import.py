@@ -1,6 +1,7 @@
 """What the importers of logs share: lines of the kernel gathered into events, as the live reader makes them."""
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +19,7 @@ _MOST_LINES = 20_000
 _MOST_TEXT = 8 << 20
 
 
-class LogImport:
+class LogImport(ABC):
     """An Import (recording/incoming.py) without samples."""
 
     def __init__(self) -> None:
@@ -44,9 +45,9 @@ class LogImport:
                 yield from self._told()
         yield from self._told()
 
+    @abstractmethod
     def gather(self) -> Iterator[None]:
         """Adds the lines that matter, and stops for breath now and then, a megabyte or so apart."""
-        raise NotImplementedError
 
     def add(self, time: int, text: str) -> None:
         self._lines.append((time, text[:LONGEST]))
