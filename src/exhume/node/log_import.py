@@ -36,7 +36,7 @@ class LogImport(ABC):
     def full(self) -> bool:
         return False
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - a log has no names to tell anew
         pass
 
     def batches(self, ids: Ids) -> Iterator[Recording]:
