@@ -56,7 +56,7 @@ class Ethtool:
 
     def __init__(self, namespace: str | None = None) -> None:
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
-        self._fd = _socket() if namespace is None else _socket_in(namespace)
+        self._fd = socket_in(namespace, socket.AF_INET, socket.SOCK_DGRAM)
         self._close_fd = weakref.finalize(self, os.close, self._fd)  # readers are dropped, not closed
         self._room = mmap.mmap(-1, _ROOM)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
@@ -122,12 +122,17 @@ def _text(raw: bytes) -> str:
     return decode(raw.partition(b"\0")[0])
 
 
-def _socket() -> int:
-    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC).detach()
+def socket_in(namespace: str | None, family: int, kind: int, protocol: int = 0) -> int:
+    """A socket of ours, or of the network namespace behind a path, as a file descriptor.
 
+    setns() moves one thread, and a socket stays where it was made: a thread goes there, makes it, and ends.
+    """
 
-def _socket_in(namespace: str) -> int:
-    """setns() moves one thread, and a socket stays where it was made: a thread goes there, makes it, and ends."""
+    def make() -> int:
+        return socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol).detach()
+
+    if namespace is None:
+        return make()
     made: list[int | OSError] = []
 
     def enter() -> None:
@@ -140,7 +145,7 @@ def _socket_in(namespace: str) -> int:
                     raise OSError(number, os.strerror(number), namespace)
             finally:
                 os.close(fd)
-            made.append(_socket())
+            made.append(make())
         except OSError as error:
             made.append(error)
 

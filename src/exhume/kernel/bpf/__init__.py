@@ -23,6 +23,7 @@ from exhume.kernel.bpf.btf import Btf, BtfError, Member
 from exhume.kernel.bpf.builder import Builder
 from exhume.kernel.bpf.features import Features, unavailable
 from exhume.kernel.bpf.instruction import Address, Helper, Register
+from exhume.kernel.bpf.iterator import Tasks
 from exhume.kernel.bpf.maps import Array, Block, Hash, PerCpuArray, PerCpuHash, StackTraces
 from exhume.kernel.bpf.program import Link, Program
 from exhume.kernel.bpf.routine import Routine
@@ -62,6 +63,7 @@ __all__ = [
     "Rejected",
     "Routine",
     "StackTraces",
+    "Tasks",
     "Tracefs",
     "Tracepoint",
     "unavailable",

@@ -22,6 +22,7 @@ _VERSION = 1
 _HEADER = "HBBIIIII"
 _INT, _PTR, _ARRAY, _STRUCT, _UNION, _ENUM = 1, 2, 3, 4, 5, 6
 _TYPEDEF, _VOLATILE, _CONST, _RESTRICT, _TYPE_TAG, _ENUM64 = 8, 9, 10, 11, 18, 19
+_FUNCTION, _VARIABLE, _SECTION = 12, 14, 15
 _ALIASES = frozenset({_TYPEDEF, _VOLATILE, _CONST, _RESTRICT, _TYPE_TAG})
 _RECORDS = frozenset({_STRUCT, _UNION})
 _NAMED = frozenset({_INT, _STRUCT, _UNION, _ENUM, _TYPEDEF, _ENUM64})
@@ -34,6 +35,7 @@ _LAST_KIND = 19
 # The kernel itself follows no chain of types deeper than this (MAX_RESOLVE_DEPTH in kernel/bpf/btf.c).
 _DEEPEST = 32
 _POINTER_SIZE = 8
+_PER_CPU = ".data..percpu"
 
 _STEP = re.compile(r"(\w+)((?:\[\d+\])*)", re.ASCII)
 
@@ -173,7 +175,28 @@ class Btf:
         _check_optional(optional, f"has no enumerator {value_name}" + (f" of enum {of}" if of else ""))
         return None
 
+    def per_cpu(self, name: str) -> int | None:
+        """Bytes from where a CPU's own variables begin to this one of them; whoever knows where one is knows the others."""
+        variable, section = self._number(name, _VARIABLE), self._number(_PER_CPU, _SECTION)
+        if variable is None or section is None:
+            return None
+        start = self._start_of(section)
+        for at in range(start + 3, start + 3 + 3 * _vlen(self._words[start + 1]), 3):
+            if self._words[at] == variable:
+                return self._words[at + 1]
+        return None
+
+    def function(self, name: str) -> int | None:
+        """The number of a function, as programs name what they are attached to."""
+        return self._number(name, _FUNCTION)
+
     # Names to places
+
+    def _number(self, name: str, kind: int) -> int | None:
+        for word in self._occurrences(name):
+            if word + 2 < len(self._words) and self._kind_at(word) == kind and self._enclosing(word) == word:
+                return bisect_right(self._starts, word)
+        return None
 
     def _name_offset(self, name: str) -> int | None:
         """Where a name lies among the strings; BTF holds each only once (btf__dedup in tools/lib/bpf/btf.c)."""

@@ -66,6 +66,7 @@ class Helper(IntEnum):
     get_current_cgroup_id = 80
     probe_read_kernel = 113
     probe_read_kernel_str = 115
+    seq_write = 127
 
 
 @dataclass(frozen=True, slots=True)

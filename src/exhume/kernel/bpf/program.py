@@ -46,13 +46,15 @@ class Link(Handle):
 class Program(Handle):
     """A program that the kernel has accepted."""
 
-    def __init__(self, kind: ProgramKind, code: Assembler | bytes, name: str = "exhume") -> None:
+    def __init__(
+        self, kind: ProgramKind, code: Assembler | bytes, name: str = "exhume", attach: tuple[int, int] | None = None
+    ) -> None:
         raw = code if isinstance(code, bytes) else code.assemble()
         self.kind, self.name = kind, name
         try:
-            super().__init__(load_program(kind, raw, name=name))
+            super().__init__(load_program(kind, raw, name=name, attach=attach))
         except OSError as refused:
-            raise _rejection(kind, raw, name, refused) from None
+            raise _rejection(kind, raw, name, refused, attach) from None
 
     def run(self, *arguments: int) -> int:
         """Run a raw tracepoint's program here and now, on this CPU, as if hit with these arguments; what it returned.
@@ -98,8 +100,8 @@ class Program(Handle):
         return link
 
 
-def _rejection(kind: ProgramKind, code: bytes, name: str, refused: OSError) -> BpfError:
-    log = verifier_log(kind, code)
+def _rejection(kind: ProgramKind, code: bytes, name: str, refused: OSError, attach: tuple[int, int] | None) -> BpfError:
+    log = verifier_log(kind, code, attach)
     lines = [line for line in log.splitlines() if line.strip() and not _BOOKKEEPING.match(line)]
     if not lines:
         return error(f"loading the BPF program {name}", refused)

@@ -40,6 +40,8 @@ class Command(IntEnum):
     OBJ_GET_INFO_BY_FD = 15
     RAW_TRACEPOINT_OPEN = 17
     MAP_LOOKUP_BATCH = 24
+    LINK_CREATE = 28
+    ITER_CREATE = 33
 
 
 class MapKind(IntEnum):
@@ -60,6 +62,7 @@ class ProgramKind(IntEnum):
     KPROBE = 2
     TRACEPOINT = 5
     RAW_TRACEPOINT = 17
+    TRACING = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,25 +183,29 @@ def create_map(kind: MapKind, key_size: int, value_size: int, entries: int, flag
     )
 
 
-def load_program(kind: ProgramKind, code: bytes, log: Buffer | None = None, name: str = "exhume") -> int:
-    """The file descriptor of a new program; OSError as bpf(2) has it, the verifier's reasons go to `log`."""
+def load_program(
+    kind: ProgramKind, code: bytes, log: Buffer | None = None, name: str = "exhume", attach: tuple[int, int] | None = None
+) -> int:
+    """The file descriptor of a new program; OSError as bpf(2) has it, the verifier's reasons go to `log`. `attach` is for
+    programs that are checked against what they will hang on: the kind of attachment, and its number in BTF."""
     instructions = ctypes.create_string_buffer(code, len(code))
     # Most helpers that read kernel memory are for programs under the GPL, which this bytecode is then declared to be.
     licence = ctypes.create_string_buffer(b"GPL")
     log_part = (1, len(log), address(log)) if log is not None else (0, 0, 0)
     count = len(code) // 8
-    return _create(
-        Command.PROG_LOAD,
-        attributes("IIQQIIQII16s", kind, count, address(instructions), address(licence), *log_part, 0, 0, _object_name(name)),
-    )
+    first = (kind, count, address(instructions), address(licence), *log_part, 0, 0, _object_name(name))
+    if attach is None:
+        return _create(Command.PROG_LOAD, attributes("IIQQIIQII16s", *first))
+    # prog_ifindex, expected_attach_type, what is said of the program's own BTF, attach_btf_id
+    return _create(Command.PROG_LOAD, attributes("IIQQIIQII16s" + "II36xI4x", *first, 0, *attach))
 
 
-def verifier_log(kind: ProgramKind, code: bytes) -> str:
+def verifier_log(kind: ProgramKind, code: bytes, attach: tuple[int, int] | None = None) -> str:
     """Have a program refused once more, this time with reasons; empty if there are none, or if it is accepted after all."""
     for size in _LOG_SIZES:
         log = ctypes.create_string_buffer(size)
         try:
-            os.close(load_program(kind, code, log))
+            os.close(load_program(kind, code, log, attach=attach))
         except OSError as error:
             if error.errno != errno.ENOSPC:  # before 6.4 a log that is too long is an error, and loses its end
                 return log.value.decode("utf-8", "backslashreplace")

@@ -1,0 +1,1 @@
+"""How late the kernel is: polls, softirqs and threads that were due and did not run."""
