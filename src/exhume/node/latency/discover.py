@@ -1,4 +1,4 @@
-"""Which threads to watch: those that poll network devices, and others by name. Found by going through all tasks, seldom.
+"""Which threads to watch: ksoftirqd, those that poll network devices, and others by name. All tasks are gone through, seldom.
 
 A device whose NAPI is threaded (`/sys/class/net/DEVICE/threaded`) is polled by kernel threads of its own, napi/DEVICE-ID
 (napi_kthread_create in net/core/dev.c). What such a thread polls is the data that it was made with.
@@ -27,7 +27,7 @@ RECORD: Final = np.dtype(
         ("pid", "u4"),
         ("tgid", "u4"),
         ("netns", "u4"),
-        ("ifindex", "i4"),
+        ("flags", "u4"),
         ("comm", "V16"),
         ("device", "V16"),
     ]
@@ -44,6 +44,8 @@ class Thread(NamedTuple):
     comm: str
     device: str
     netns: int
+    kernel: bool = True
+    """Whether it is one of the kernel's own threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,6 @@ class Places:
     thread: int | None
     device: int | None
     name: int | None
-    ifindex: int | None
     netns: int | None
     inode: int | None
 
@@ -77,14 +78,20 @@ class Places:
             thread=btf.offset("napi_struct", "thread", optional=True),  # 5.12, 29863d41bb6e
             device=btf.offset("napi_struct", "dev", optional=True),
             name=btf.offset("net_device", "name", optional=True),
-            ifindex=btf.offset("net_device", "ifindex", optional=True),
             netns=btf.offset("net_device", "nd_net.net", optional=True),
             inode=btf.offset("net", "ns.inum", optional=True),
         )
 
 
+class Found(NamedTuple):
+    threads: list[Thread]
+    """NAPI's own, and those that were asked for."""
+    ksoftirqd: list[Thread]
+    """One a core, in the order of cores."""
+
+
 class Discover:
-    """Goes through all tasks: NAPI's own threads, and with `names` those whose name it matches."""
+    """Goes through all tasks: ksoftirqd, NAPI's own threads, and with `names` those whose name it matches."""
 
     def __init__(self, btf: Btf, names: re.Pattern[str] | None = None, features: Features = HERE) -> None:
         self._names = names
@@ -92,26 +99,43 @@ class Discover:
         """Threads beyond MOST, the last time."""
         self._tasks = Tasks(_program(btf, names is not None, features), btf, name="exhume_tasks")
 
-    def threads(self) -> list[Thread]:
+    def find(self) -> Found:
         raw = self._tasks.read()
-        found = [_thread(row) for row in np.frombuffer(raw[: len(raw) // RECORD.itemsize * RECORD.itemsize], dtype=RECORD)]
-        wanted = [thread for thread in found if thread.napi or self._is_wanted(thread.comm)]
-        wanted.sort(key=lambda thread: (not thread.napi, thread.tid))
-        self.left_out = max(0, len(wanted) - MOST)
-        return wanted[:MOST]
-
-    def _is_wanted(self, comm: str) -> bool:
-        return comm.startswith("napi/") or (self._names is not None and self._names.search(comm) is not None)
+        rows = np.frombuffer(raw[: len(raw) // RECORD.itemsize * RECORD.itemsize], dtype=RECORD)
+        found, self.left_out = chosen([_thread(row) for row in rows], self._names)
+        return found
 
     def close(self) -> None:
         self._tasks.close()
 
 
+def chosen(threads: list[Thread], names: re.Pattern[str] | None) -> tuple[Found, int]:
+    """Those to be watched, NAPI's first, and how many are too many."""
+    cores = {core_of(thread): thread for thread in threads if core_of(thread) >= 0}
+    wanted = [thread for thread in threads if polls(thread) or (names is not None and names.search(thread.comm) is not None)]
+    wanted.sort(key=lambda thread: (not polls(thread), thread.tid))
+    return Found(wanted[:MOST], [cores[core] for core in sorted(cores)]), max(0, len(wanted) - MOST)
+
+
+def core_of(thread: Thread) -> int:
+    """ksoftirqd/39 → 39; -1 for any other thread. A program may call itself that: the kernel's own are children of kthreadd,
+    and are found by a flag."""
+    name, slash, number = thread.comm.partition("/")
+    return int(number) if name == "ksoftirqd" and slash and number.isdecimal() and len(number) < 7 and thread.kernel else -1
+
+
+def polls(thread: Thread) -> bool:
+    """Whether it is a thread of the kernel's that polls a network device."""
+    return thread.kernel and thread.comm.startswith("napi/")
+
+
 def _thread(row: np.void) -> Thread:
     comm, device = (decode(row[name].tobytes().split(b"\0", 1)[0]) for name in ("comm", "device"))
-    if not device and comm.startswith("napi/"):
+    kernel = bool(int(row["flags"]) & PF_KTHREAD)
+    if not device and kernel and comm.startswith("napi/"):
         device = device_of(comm)
-    return Thread(int(row["task"]), int(row["napi"]), int(row["pid"]), int(row["tgid"]), comm, device, int(row["netns"]))
+    task, napi, tid, pid, netns = (int(row[name]) for name in ("task", "napi", "pid", "tgid", "netns"))
+    return Thread(task, napi, tid, pid, comm, device, netns, kernel)
 
 
 def device_of(comm: str) -> str:
@@ -130,30 +154,20 @@ def _program(btf: Btf, everybody: bool, features: Features) -> Builder:
         p.store(record + at, 0)
     p.copy(fields["comm"], 16, R7 + places.comm)
     p.read(R8, R7 + places.flags, 4)
-    if everybody:
-        p.jump_if(R8, "&", PF_KTHREAD, "kernel thread")
-        p.jump("write")
-        p.label("kernel thread")
-    else:
-        with p.when(R8, "&", PF_KTHREAD):
-            p.jump("kernel thread")
-        p.exit(0)
-        p.label("kernel thread")
-    # "napi/", in the order of bytes that the machine has
-    p.load(R1, fields["comm"])
-    p.mov(R2, int.from_bytes(b"\xff" * 5 + b"\0" * 3, sys.byteorder))
-    p.mov(R3, int.from_bytes(b"napi/\0\0\0", sys.byteorder))
-    p.mov(R9, R1)
-    p.bit_and(R9, R2)
-    p.jump_if(R9, "==", R3, "poller")
-    if everybody:
-        p.jump("write")
-    else:
-        p.exit(0)
+    p.store(fields["flags"], R8, 4)
+    p.jump_if(R8, "&", PF_KTHREAD, "kernel thread")
+    _leave(p, everybody)
+    p.label("kernel thread")
+    p.load(R8, fields["comm"])
+    p.mov(R1, int.from_bytes(b"ksoftirq", sys.byteorder))
+    p.jump_if(R8, "==", R1, "write")
+    p.mov(R1, int.from_bytes(b"\xff" * 5 + b"\0" * 3, sys.byteorder))
+    p.bit_and(R8, R1)
+    p.mov(R1, int.from_bytes(b"napi/\0\0\0", sys.byteorder))
+    p.jump_if(R8, "==", R1, "poller")
+    _leave(p, everybody)
     p.label("poller")
-    if None not in (places.kthread, places.data, places.device, places.name):
-        assert places.kthread is not None and places.data is not None
-        assert places.device is not None and places.name is not None
+    if places.kthread is not None and places.data is not None and places.device is not None and places.name is not None:
         p.read(R8, R7 + places.kthread)
         p.read(R8, R8 + places.data)
         if places.thread is not None:
@@ -162,8 +176,6 @@ def _program(btf: Btf, everybody: bool, features: Features) -> Builder:
         p.store(fields["napi"], R8)
         p.read(R8, R8 + places.device)
         p.copy_string(fields["device"], 16, R8 + places.name)
-        if places.ifindex is not None:
-            p.copy(fields["ifindex"], 4, R8 + places.ifindex)
         if places.netns is not None and places.inode is not None:
             p.read(R8, R8 + places.netns)
             p.copy(fields["netns"], 4, R8 + places.inode)
@@ -177,3 +189,11 @@ def _program(btf: Btf, everybody: bool, features: Features) -> Builder:
     p.call(Helper.seq_write)
     p.exit(0)
     return p
+
+
+def _leave(p: Builder, everybody: bool) -> None:
+    """Not one of the kernel's that matter: told only to those who choose by name."""
+    if everybody:
+        p.jump("write")
+    else:
+        p.exit(0)

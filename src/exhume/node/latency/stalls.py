@@ -11,13 +11,12 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from exhume.node.latency.discover import Thread
+from exhume.node.latency.discover import Thread, core_of, polls
 from exhume.node.latency.look import CORE, NAPI_DUE, NET, THREAD, VECTOR_NAMES, VECTORS, Look, Rows
 from exhume.text import decode
 
 What = Literal["napi", "softirq", "runqueue"]
 
-_NAPI = "napi/"
 _BITS: Final = 1 << np.arange(VECTORS, dtype=np.uint32)
 
 
@@ -178,7 +177,7 @@ class Stalls:
         if not waiting:
             return
         if wait is None:
-            stall = Stall("napi" if _polls(thread) else "runqueue", core, queued, thread, thread.device, thread.netns)
+            stall = Stall("napi" if polls(thread) else "runqueue", core, queued, thread, thread.device, thread.netns)
             wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now)
         wait.seen = now
         wait.due = wait.due or bool(int(row["state"]) & NAPI_DUE)
@@ -209,7 +208,7 @@ class Stalls:
             return
         core = int(row["cpu"])
         stall = Stall(
-            "napi" if _polls(thread) else "runqueue", core, now - longest, thread, thread.device, thread.netns, end=now
+            "napi" if polls(thread) else "runqueue", core, now - longest, thread, thread.device, thread.netns, end=now
         )
         stall.error_ns = 0 if times == 1 else longest * (times - 1)
         changes.append(Change(stall, over=True))
@@ -263,16 +262,6 @@ class Stalls:
             wait.stall.error_ns += now - wait.seen
             if wait.told or wait.stall.length_ns(now) >= self.threshold_ns:
                 changes.append(Change(wait.stall, over=True))
-
-
-def core_of(ksoftirqd: Thread) -> int:
-    """ksoftirqd/39 → 39; -1 for any other name."""
-    number = ksoftirqd.comm.partition("/")[2]
-    return int(number) if number.isdecimal() and len(number) < 7 else -1
-
-
-def _polls(thread: Thread) -> bool:
-    return thread.napi != 0 or thread.comm.startswith(_NAPI)
 
 
 class _Holders:

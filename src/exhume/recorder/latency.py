@@ -1,0 +1,285 @@
+"""Watches for stalls in a thread of its own, and once a second writes down how late everything was.
+
+Every 25 ms it looks at who waits (node/latency/look.py) and tells of a stall while it lasts. What comes too often to be
+measured all the time is measured in a window of each second (node/latency/hot.py), what is rare always (rare.py). A core on
+which something waits is sampled until that is over (profile/offenders.py).
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from exhume.errors import Unreadable
+from exhume.kernel.bpf import Btf, unavailable
+from exhume.kernel.clock import Clock
+from exhume.node.latency.discover import Discover, Found, Thread
+from exhume.node.latency.look import Look, Looker
+from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
+from exhume.node.latency.weak import WeakDiscover, WeakLooker
+from exhume.node.processes import parse_cgroup
+from exhume.node.root import Root
+from exhume.profile.offenders import Offender, Offenders
+from exhume.recording.recording import Labels, Node, Recording, labels
+from exhume.text import decode
+
+SECOND: Final = 1_000_000_000
+DISCOVER_NS: Final = 2 * SECOND
+# From the innermost function on so many are told with a stall.
+DEEPEST: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    threshold_ns: int = 50_000_000
+    """From when on a wait is a stall."""
+    look_ns: int = 25_000_000
+    names: str = ""
+    """A regular expression: threads of these names are watched, too."""
+    sample: bool = True
+    """Whether to sample the cores on which something waits; a recorder that samples all of them has no need to."""
+
+
+class _Looks(Protocol):
+    def watch(self, threads: list[Thread], ksoftirqd: list[Thread]) -> None: ...
+    def look(self, time: int) -> Look: ...
+    def close(self) -> None: ...
+
+    @property
+    def threads(self) -> list[Thread]: ...
+    @property
+    def cores(self) -> list[Thread]: ...
+    @property
+    def sees_softirqs(self) -> bool: ...
+
+
+class _Finds(Protocol):
+    left_out: int
+
+    def find(self) -> Found: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A stall and who is to blame, as far as is known now."""
+
+    stall: Stall
+    over: bool
+    at: int
+    length_ns: int
+    holder: Holder | None
+    cgroup: str
+    offender: Offender | None
+
+
+class Latency(threading.Thread):
+    """Start it, collect from it, stop it. It stops by itself where nothing can be watched; `sources` says why."""
+
+    def __init__(self, root: Root, node: Node, options: Options, on_stall: Callable[[Told], None] | None = None) -> None:
+        """`on_stall` is called in this thread, when a stall is announced and when it is over."""
+        super().__init__(name="exhume-latency", daemon=True)
+        self._root, self._node, self._options, self._on_stall = root, node, options, on_stall
+        self._names = re.compile(options.names) if options.names else None
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._rows = Recording(node)
+        self._sources: dict[str, tuple[str, str]] = {}
+        self._cost = 0
+        self._since = 0
+        self._cgroups: dict[int, str] = {}
+        self.ready = threading.Event()
+        """It watches, or never will."""
+        self.failure: BaseException | None = None
+
+    # For whoever started it
+
+    def collect(self, into: Recording) -> None:
+        """Hand over what was seen so far."""
+        with self._lock:
+            rows, self._rows = self._rows, Recording(self._node)
+        into.extend(rows)
+
+    def sources(self) -> list[tuple[int, str, str, str, int]]:
+        """Rows of the sources table."""
+        with self._lock:
+            told = dict(self._sources)
+        return [
+            (self._since, name, state, reason, self._cost if name == "latency" else 0) for name, (state, reason) in told.items()
+        ]
+
+    def finish(self) -> None:
+        self._end.set()
+        self.join(5)
+
+    # In the thread
+
+    def run(self) -> None:
+        try:
+            with Clock() as clock:
+                self._since = clock.now()
+                self._watch(clock)
+        except BaseException as error:
+            self.failure = error
+            self._say("latency", "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
+        finally:
+            self.ready.set()
+
+    def _watch(self, clock: Clock) -> None:
+        try:
+            looker, finder = self._open()
+        except Unreadable as error:
+            self._say("latency", "off", str(error))
+            return
+        offenders = Offenders(self._root)
+        stalls = Stalls(self._options.threshold_ns)
+        try:
+            self._loop(clock, looker, finder, stalls, offenders)
+            for change in stalls.finish():
+                self._tell(change, clock.now(), offenders)
+        finally:
+            offenders.close()
+            looker.close()
+            finder.close()
+
+    def _open(self) -> tuple[_Looks, _Finds]:
+        reason = unavailable() if self._root.same_kernel() else "this root is not of the running kernel"
+        if not reason:
+            try:
+                btf = Btf.vmlinux()
+                finder = Discover(btf, self._names)
+                try:
+                    looker = Looker(btf)
+                except BaseException:
+                    finder.close()
+                    raise
+                missing = (
+                    "" if looker.sees_softirqs else "softirqs that are due cannot be seen: BTF does not say where they are"
+                )
+                self._say("latency", "on", missing)
+                return looker, finder
+            except Unreadable as error:
+                reason = str(error)
+        weak = WeakLooker(self._root)
+        self._say("latency", "on", f"weaker, from /proc/PID/schedstat: {reason}")
+        return weak, WeakDiscover(self._root, self._names)
+
+    def _loop(self, clock: Clock, looker: _Looks, finder: _Finds, stalls: Stalls, offenders: Offenders) -> None:
+        discovered = anchored = 0
+        due = time.monotonic_ns()
+        while not self._end.is_set():
+            began = time.thread_time_ns()
+            now = time.monotonic_ns()
+            if now - anchored >= SECOND:
+                anchored = now
+                clock.anchor()
+            if now - discovered >= DISCOVER_NS:
+                discovered = now
+                self._discover(looker, finder)
+            self._look(clock, looker, stalls, offenders)
+            self.ready.set()
+            self._cost += time.thread_time_ns() - began
+            due = max(due + self._options.look_ns, time.monotonic_ns())
+            self._end.wait((due - time.monotonic_ns()) / 1e9)
+
+    def _discover(self, looker: _Looks, finder: _Finds) -> None:
+        found = finder.find()
+        if [thread.task for thread in looker.threads] != [thread.task for thread in found.threads] or not looker.cores:
+            looker.watch(found.threads, looker.cores if looker.cores == found.ksoftirqd else found.ksoftirqd)
+
+    def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: Offenders) -> None:
+        now = clock.now()
+        changes = stalls.add(looker.look(now), looker.threads, looker.cores)
+        if self._options.sample:
+            offenders.follow(stalls.suspicious(now))
+        for change in changes:
+            self._tell(change, now, offenders)
+
+    def _tell(self, change: Change, now: int, offenders: Offenders) -> None:
+        stall = change.stall
+        waiting = stall.thread.tid if stall.thread is not None else 0
+        offender = offenders.who(stall.core, stall.start, stall.end or now, waiting) if change.over else None
+        holder = stall.holder
+        if offender is not None and (holder is None or holder.tid != offender.tid):
+            holder = Holder(offender.pid, offender.tid, self._comm(offender.tid))
+        cgroup = self._cgroup(holder.pid) if holder is not None and holder.pid else ""
+        told = Told(stall, change.over, now, stall.length_ns(now), holder, cgroup, offender)
+        with self._lock:
+            self._rows["events"].add(
+                stall.end or now,
+                "stall" if change.over else "stall-begins",
+                stall.subject,
+                "warning",
+                message(told),
+                fields(told),
+            )
+        if self._on_stall is not None:
+            self._on_stall(told)
+
+    def _say(self, name: str, state: str, reason: str) -> None:
+        with self._lock:
+            self._sources[name] = (state, reason)
+
+    def _cgroup(self, pid: int) -> str:
+        """Remembered: when a stall is over, who caused it may be gone."""
+        with suppress(Unreadable):
+            self._cgroups[pid] = parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+        if len(self._cgroups) > 1024:
+            del self._cgroups[next(iter(self._cgroups))]
+        return self._cgroups.get(pid, "")
+
+    def _comm(self, tid: int) -> str:
+        try:
+            return decode(self._root.read(f"proc/{tid}/comm", 64).rstrip(b"\n"))
+        except Unreadable:
+            return ""
+
+
+def message(told: Told) -> str:
+    """A stall in a sentence."""
+    stall = told.stall
+    ms = told.length_ns / 1e6
+    late = f"{ms:,.0f} ms" + ("" if told.over else " and lasts")
+    if stall.what == "napi":
+        what = f"{stall.device or 'a network device'} was due to be polled on core {stall.core} for {late}"
+    elif stall.what == "softirq":
+        what = f"softirq {', '.join(stall.vectors)} was due on core {stall.core} for {late}"
+    else:
+        what = f"{stall.subject} waited for core {stall.core} for {late}"
+    if told.holder is None:
+        return f"{what}; who held the core is not known"
+    if not told.holder.tid:
+        return f"{what}; the core was idle, or not running at all"
+    where = f" in {told.offender.stack[0]}" if told.offender is not None and told.offender.stack else ""
+    return f"{what}; {told.holder.comm} [{told.holder.pid}] held the core{where}"
+
+
+def fields(told: Told) -> Labels:
+    stall = told.stall
+    said: dict[str, str | int] = {
+        "what": stall.what,
+        "cpu": stall.core,
+        "start_ns": stall.start,
+        "us": told.length_ns // 1000,
+        "error_us": stall.error_ns // 1000,
+    }
+    if stall.device:
+        said["device"] = stall.device
+    if stall.netns:
+        said["netns"] = stall.netns
+    if stall.thread is not None:
+        said |= {"thread": stall.thread.comm, "tid": stall.thread.tid}
+    if stall.vectors:
+        said["vectors"] = " ".join(stall.vectors)
+    if told.holder is not None:
+        said |= {"offender_pid": told.holder.pid, "offender_tid": told.holder.tid, "offender_comm": told.holder.comm}
+    if told.cgroup:
+        said["offender_cgroup"] = told.cgroup
+    if told.offender is not None:
+        said |= {"offender_samples": told.offender.samples, "samples": told.offender.total}
+        if told.offender.stack:
+            said["stack"] = ";".join(told.offender.stack[:DEEPEST])
+    return labels(**said)

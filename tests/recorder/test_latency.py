@@ -1,0 +1,114 @@
+"""Stalls that are made for real: announced while they last, measured when they are over."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from exhume.node.root import Root
+from exhume.recorder.flight import node_of
+from exhume.recorder.latency import Latency, Options, Told
+from exhume.recording.recording import Recording
+from tests.starved import Link, held, hold, link, needs_starvation
+
+
+@pytest.fixture(scope="module")
+def starvable() -> Iterator[Link]:
+    needs_starvation()
+    with link(real_time=True) as made:
+        yield made
+
+
+class Watched:
+    """A watch under way, and what it told."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.told: list[tuple[int, Told]] = []
+        root = Root()
+        self.watch = Latency(
+            root, node_of(root), options or Options(), lambda told: self.told.append((time.monotonic_ns(), told))
+        )
+
+    def __enter__(self) -> "Watched":
+        self.watch.start()
+        assert self.watch.ready.wait(10)
+        time.sleep(0.2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.watch.finish()
+        assert self.watch.failure is None
+
+    def recording(self) -> Recording:
+        recording = Recording(node_of(Root()))
+        self.watch.collect(recording)
+        return recording
+
+
+def test_a_stall_is_measured_with_its_device_core_and_offender(starvable: Link) -> None:
+    with Watched() as watched:
+        for ms in (100, 300):
+            process = hold(ms)
+            begin, end = held(process)
+            time.sleep(0.3)
+            over = [told for _, told in watched.told if told.over]
+            assert len(over) == 1, [told.stall for told in over]
+            told = over[0]
+            watched.told.clear()
+            assert abs(told.length_ns - (end - begin)) < 20_000_000
+            assert (told.stall.what, told.stall.device, told.stall.core) == ("napi", starvable.device, starvable.core)
+            assert told.stall.netns == starvable.netns
+            assert told.holder is not None
+            assert told.holder.pid == process.pid
+            assert told.offender is not None
+            assert told.offender.pid == process.pid
+    events = [row for row in watched.recording()["events"].rows() if row["kind"] == "stall"]
+    assert [row["subject"] for row in events] == [starvable.device] * 2
+    assert dict(events[0]["fields"])["offender_comm"].startswith("python")
+
+
+def test_a_stall_is_announced_while_it_lasts(starvable: Link) -> None:
+    with Watched() as watched:
+        process = hold(1500)
+        begin, end = held(process)
+        time.sleep(0.3)
+    announced = [(at, told) for at, told in watched.told if not told.over]
+    assert len(announced) == 1
+    at, told = announced[0]
+    assert begin < at < end
+    assert told.holder is not None
+    assert told.holder.pid == process.pid
+    assert [told.over for _, told in watched.told] == [False, True]
+
+
+def test_traffic_that_is_served_is_no_stall(starvable: Link) -> None:
+    with Watched() as watched:
+        time.sleep(2)
+    assert watched.told == []
+    assert {name: state for _, name, state, _, _ in watched.watch.sources()}["latency"] == "on"
+
+
+def test_a_thread_that_was_asked_for_is_watched() -> None:
+    needs_starvation()
+    child = os.fork()
+    if not child:
+        with open("/proc/self/comm", "w") as file:
+            file.write("exhume-waits")
+        os.sched_setaffinity(0, {1})
+        while True:
+            pass
+    try:
+        with Watched(Options(names="^exhume-waits$")) as watched:
+            process = hold(300)
+            held(process)
+            time.sleep(0.3)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    stalls = [told for _, told in watched.told if told.over and told.stall.what == "runqueue" and told.length_ns > 200_000_000]
+    assert [told.stall.core for told in stalls] == [1]
+    assert stalls[0].stall.thread is not None
+    assert stalls[0].stall.thread.tid == child
+    assert stalls[0].holder is not None
+    assert stalls[0].holder.pid == process.pid

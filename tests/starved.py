@@ -1,0 +1,122 @@
+"""A NAPI thread that is starved for real: a veth pair between two network namespaces, its receiving side polled by a kernel
+thread on one core, traffic across it, and somebody who holds that core for a known time."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SENDER, RECEIVER = "exhume-test-a", "exhume-test-b"
+NEAR, FAR = "exht0", "exht1"
+CORE = 1
+
+_TRAFFIC = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("10.77.3.2", 9))
+while True:
+    try:
+        s.send(b"x" * 64)
+    except OSError:
+        pass
+    time.sleep(0.001)
+"""
+
+_HOLD = """
+import os, sys, time
+ms, core = int(sys.argv[1]), int(sys.argv[2])
+os.sched_setaffinity(0, {core})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+begin = time.monotonic_ns()
+while time.monotonic_ns() < begin + ms * 1_000_000:
+    pass
+end = time.monotonic_ns()
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+print(begin, end)
+"""
+
+
+def needs_starvation() -> None:
+    if os.geteuid():
+        pytest.skip("it takes root to make network namespaces and real-time processes")
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("it takes a second core to watch from")
+    for tool in ("ip", "ethtool"):
+        if not any(Path(directory, tool).exists() for directory in ("/sbin", "/usr/sbin", "/usr/bin", "/bin")):
+            pytest.skip(f"{tool} is not installed")
+
+
+@dataclass(frozen=True)
+class Link:
+    thread: int
+    """The kernel thread that polls the receiving side."""
+    netns: int
+    device: str = FAR
+    core: int = CORE
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _pollers() -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and (entry / "comm").read_text().startswith(f"napi/{FAR}"):
+                found.add(int(entry.name))
+    return found
+
+
+def _remove() -> None:
+    for name in (SENDER, RECEIVER):
+        subprocess.run(("ip", "netns", "del", name), check=False, capture_output=True)
+
+
+@contextmanager
+def link(*, real_time: bool = False, traffic: bool = True) -> Iterator[Link]:
+    """With `real_time` the NAPI thread is of that class itself: then the scheduler's fair server does not let it in either."""
+    _remove()
+    sender = None
+    try:
+        for name in (SENDER, RECEIVER):
+            _run("ip", "netns", "add", name)
+        _run("ip", "link", "add", NEAR, "netns", SENDER, "type", "veth", "peer", "name", FAR, "netns", RECEIVER)
+        for name, device, address in ((SENDER, NEAR, "10.77.3.1/24"), (RECEIVER, FAR, "10.77.3.2/24")):
+            _run("ip", "-n", name, "addr", "add", address, "dev", device)
+            _run("ip", "-n", name, "link", "set", device, "up")
+        # So that packets take the way through NAPI: see veth_xmit in drivers/net/veth.c
+        _run("ip", "netns", "exec", SENDER, "ethtool", "-K", NEAR, "tso", "off", "gso", "off")
+        _run("ip", "netns", "exec", RECEIVER, "ethtool", "-K", FAR, "gro", "on")
+        _run("ip", "netns", "exec", RECEIVER, "sh", "-c", f"echo 1 > /sys/class/net/{FAR}/threaded")
+        (thread,) = _pollers()
+        os.sched_setaffinity(thread, {CORE})
+        if real_time:
+            os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(1))
+        if traffic:
+            sender = subprocess.Popen(("ip", "netns", "exec", SENDER, sys.executable, "-c", _TRAFFIC))
+            os.sched_setaffinity(sender.pid, {0})
+        time.sleep(0.3)
+        yield Link(thread, os.stat(f"/run/netns/{RECEIVER}").st_ino)
+    finally:
+        if sender is not None:
+            sender.kill()
+            sender.wait()
+        _remove()
+
+
+def hold(ms: int, core: int = CORE) -> "subprocess.Popen[str]":
+    """Somebody keeps a core for so long; prints when, on CLOCK_MONOTONIC."""
+    return subprocess.Popen((sys.executable, "-c", _HOLD, str(ms), str(core)), stdout=subprocess.PIPE, text=True)
+
+
+def held(process: "subprocess.Popen[str]") -> tuple[int, int]:
+    output, _ = process.communicate(timeout=60)
+    begin, end = output.split()
+    return int(begin), int(end)
