@@ -16,6 +16,7 @@ from exhume.errors import EXIT_BUG, EXIT_CANNOT_JUDGE, EXIT_USAGE, ExhumeError
 COMMANDS = {
     "check": "a node's health in seconds: what starves it, with the evidence",
     "zombies": "name every zombie memory cgroup: where it lived, whose it was, what pins it",
+    "latency": "how late polls, softirqs and threads are, and who holds the core meanwhile",
     "record": "a flight recorder: stacks and everything else on one clock, made to be left on",
     "info": "what is in a recording",
     "flame": "a flame graph of any moment of a recording",
@@ -40,6 +41,9 @@ examples:
 exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not judge;
 of the others: 0 done, 2 failed or refused, 3 could not; everywhere: 64 wrong usage, 70 a bug in exhume.
 Settings: --config FILE, EXHUME_CONFIG, or /etc/exhume/exhume.toml. Colours: only on a terminal, never with NO_COLOR."""
+
+
+_NEEDED = ("numpy", "pyarrow", "jeepney", "pycxxfilt")
 
 
 class Command(Protocol):
@@ -103,6 +107,11 @@ def main(argv: list[str]) -> int:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             return _bug(error)
         sys.stderr.write(f"exhume: the output could not be written: {error.strerror}\n")
+        return EXIT_CANNOT_JUDGE
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _NEEDED:
+            return _bug(error)
+        sys.stderr.write(f"exhume: this needs {error.name}, which is not installed: pip install 'exhume[all]'\n")
         return EXIT_CANNOT_JUDGE
     except Exception as error:
         return _bug(error)

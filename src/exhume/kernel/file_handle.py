@@ -62,6 +62,19 @@ def handle_of(path: str) -> Handle:
     return Handle(kind, room.raw[_HEADER.size : _HEADER.size + min(size, _MAX_HANDLE_SZ)])
 
 
+def open_handle(mount: int, handle: Handle, flags: int) -> int:
+    """A file descriptor of what the handle is of; `mount` is one of anything in that file system. Needs CAP_DAC_READ_SEARCH.
+
+    Raises OSError, with ESTALE if there is no such file any more.
+    """
+    room = ctypes.create_string_buffer(_HEADER.pack(len(handle.raw), handle.kind) + handle.raw)
+    fd: int = _LIBC.syscall(_calls()[1], mount, room, flags)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return fd
+
+
 class FileSystem:
     """A mounted file system whose files can be opened by inode number and generation. A context manager."""
 
@@ -86,13 +99,11 @@ class FileSystem:
 
     def open(self, ino: int, generation: int) -> int:
         """A file descriptor for reading of a regular file. Needs CAP_DAC_READ_SEARCH."""
-        raw = self._layout.pack(ino, generation)
-        handle = ctypes.create_string_buffer(_HEADER.pack(len(raw), self._layout.value[0]) + raw)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        fd: int = _LIBC.syscall(_calls()[1], self._fd, handle, flags)
-        if fd < 0:
-            code = ctypes.get_errno()
-            raise Unreadable(f"a file on {self._point} cannot be opened by its inode number: {os.strerror(code)}")
+        handle = Handle(self._layout.value[0], self._layout.pack(ino, generation))
+        try:
+            fd = open_handle(self._fd, handle, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unreadable(f"a file on {self._point} cannot be opened by its inode number: {error.strerror}") from None
         told = os.fstat(fd)
         if told.st_ino != ino or not stat.S_ISREG(told.st_mode):
             os.close(fd)

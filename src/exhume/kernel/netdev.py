@@ -2,7 +2,7 @@
 
 The kernel's own word where /proc/interrupts has only names; since 6.8, and for drivers that tell it (netif_queue_set_napi,
 netif_napi_set_irq). Numbers are those of include/uapi/linux/netdev.h and genetlink.h; net/core/netdev-genl.c answers, under
-the rtnl lock or, since 6.15, that of the device. It needs no privilege.
+the rtnl lock or that of the device. It needs no privilege. A device that is down has no NAPI here.
 """
 
 import errno
@@ -79,7 +79,7 @@ class Netdev:
         for message in self._ask(_CTRL, _GETFAMILY, asked, dump=False):
             found = attributes(message).get(_FAMILY_ID, b"")
             if len(found) == 2:
-                return int.from_bytes(found, "little" if struct.pack("=H", 1)[0] else "big")
+                return int(struct.unpack("=H", found)[0])
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _ask(self, family: int, command: int, body: bytes = b"", dump: bool = True) -> Iterator[bytes]:
@@ -92,10 +92,7 @@ class Netdev:
             raw = self._socket.recv(1 << 16)
             left -= len(raw)
             for kind, message in messages(raw):
-                if kind == _ERROR:
-                    raise_error(message)
-                    return
-                if kind == _DONE:
+                if kind in (_ERROR, _DONE):
                     raise_error(message)
                     return
                 yield message[_GENERIC.size :]

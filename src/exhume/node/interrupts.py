@@ -4,7 +4,7 @@ A driver says that "TX q 5" was not served; which core starved it is only known 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,18 +16,30 @@ from exhume.text import decode
 _LONGEST_COUNT = 18  # digits that fit a signed 64 bit number whatever they are
 _LONGEST_NAME = 256
 
+# What a row of nic_queue says in place of a core: the queue is no more; or its interrupts may come to several, or who knows.
+GONE, SEVERAL = -1, -2
+
 # What the drivers call the interrupt of a queue (request_irq in each):
 _QUEUES = (
-    # ena eth0-Tx-Rx-5; bnxt_en, igb, ixgbe eth0-TxRx-5, eth0-rx-5, eth0-tx-5; i40e, iavf, ice, idpf, hns3 i40e-eth0-TxRx-5
-    re.compile(r"(?:(?:i40e|iavf|ice|idpf|hns3)-)?(?P<device>\S+?)-(?P<side>Tx-?Rx|[TtRr]x)-(?P<queue>\d{1,5})"),
+    # ena eth0-Tx-Rx-5; bnxt_en, igb, ixgbe eth0-TxRx-5, eth0-rx-5, eth0-tx-5; tg3 eth0-txrx-5; vmxnet3, nfp eth0-rxtx-5;
+    # i40e, iavf, ice, idpf i40e-eth0-TxRx-5; hns3 hns3-0000:7d:00.0-TxRx-5
+    re.compile(
+        r"(?:(?:i40e|i40evf|iavf|ice|idpf|hns3)-)?(?P<device>\S+?)"
+        r"-(?P<side>[Tt]x-?[Rr]x|[Rr]x-?[Tt]x|[TtRr]x)-(?P<queue>\d{1,5})"
+    ),
     # mlx5_core, by its PCI address; channel n of the device uses completion vector n
     re.compile(r"mlx5_comp(?P<queue>\d{1,5})@pci:(?P<device>\S+)(?P<side>)"),
     # virtio_net, by its place on the virtio bus: one interrupt a direction
     re.compile(r"(?P<device>virtio\d+)-(?P<side>input|output)\.(?P<queue>\d{1,5})"),
+    # mana, by its PCI address; older kernels call all of them mana_intr
+    re.compile(r"mana_q(?P<queue>\d{1,5})@pci:(?P<device>\S+)(?P<side>)"),
+    # xen_netfront, setup_netfront_split
+    re.compile(r"(?P<device>\S+?)-q(?P<queue>\d{1,5})-(?P<side>[rt]x)"),
 )
-_SIDES = {"tx": "tx", "output": "tx", "rx": "rx", "input": "rx"}
 
 Side = Literal["tx", "rx"]
+Sides = Literal["rx", "tx", "both"]
+_SIDES: dict[str, Side] = {"tx": "tx", "output": "tx", "rx": "rx", "input": "rx"}
 
 
 class Interrupts:
@@ -147,34 +159,88 @@ def queue_cores(recording: Recording, side: Side = "tx") -> dict[tuple[str, int]
     """(device, queue) → the core that took most interrupts of that queue in the recording, or since boot when it took none.
 
     The device is named as the interrupt names it (eth0, 0000:3b:00.0, virtio2) and, where the recording knows which network
-    device sits there, by that name too.
+    device sits there, by that name too. What the interrupt's name does not say, the map of the devices may (`nic_queue`).
     """
+    by_irq, found = _mapped(recording, side)
     counted: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
     for at, series in recording.counters("interrupts").items():
         of = dict(at)
-        queue, cpu = queue_of(of.get("device", ""), side), of.get("cpu", "")
-        if queue is None or not cpu.isdecimal():
+        cpu = of.get("cpu", "")
+        if not cpu.isdecimal():
             continue
-        cores = counted.setdefault(queue, {})
-        inside, since_boot = cores.get(int(cpu), (0, 0))
-        cores[int(cpu)] = (inside + series.delta, since_boot + series.last)
-    found = {queue: _busiest(cores) for queue, cores in counted.items()}
-    for of in map(dict, recording.counters("nic_driver")):
-        named = {(of["device"], queue): core for (at_bus, queue), core in found.items() if at_bus == of.get("bus")}
-        found = named | found
+        named = queue_of(of.get("device", ""), side)
+        for queue in by_irq.get(of.get("irq", ""), ()) if named is None else (named,):
+            cores = counted.setdefault(queue, {})
+            inside, since_boot = cores.get(int(cpu), (0, 0))
+            cores[int(cpu)] = (inside + series.delta, since_boot + series.last)
+    found |= {queue: _busiest(cores) for queue, cores in counted.items()}
+    for of in (dict(at) for at, series in recording.counters("nic_driver").items() if series.last):
+        named_too = {(of["device"], queue): core for (at_bus, queue), core in found.items() if at_bus == of.get("bus")}
+        found = named_too | found
     return found
 
 
-def queue_of(interrupt: str, side: Side = "tx") -> tuple[str, int] | None:
-    """The device and queue that an interrupt serves in that direction; None for any other interrupt."""
+def _mapped(recording: Recording, side: Side) -> tuple[dict[str, list[tuple[str, int]]], dict[tuple[str, int], int]]:
+    """The queues that an interrupt serves, and the core of those that have no interrupt of their own (on Hyper-V)."""
+    by_irq: dict[str, list[tuple[str, int]]] = {}
+    without: dict[tuple[str, int], int] = {}
+    for at, series in recording.counters("nic_queue").items():
+        of = dict(at)
+        number = of.get("queue", "")
+        if series.last == GONE or not number.isdecimal() or of.get("side") not in (side, "both"):
+            continue
+        queue = of.get("device", ""), int(number)
+        if of.get("irq"):
+            by_irq.setdefault(of["irq"], []).append(queue)
+        elif series.last >= 0:
+            without[queue] = series.last
+    return by_irq, without
+
+
+def served(interrupt: str) -> tuple[str, int, Sides] | None:
+    """The device, the queue and the directions that an interrupt serves; None for any other interrupt."""
     if len(interrupt) > _LONGEST_NAME:
         return None
     for pattern in _QUEUES:
         if match := pattern.fullmatch(interrupt):
-            if _SIDES.get(match["side"].lower(), side) != side:
-                return None
-            return match["device"], int(match["queue"])
+            return match["device"], int(match["queue"]), _SIDES.get(match["side"].lower(), "both")
     return None
+
+
+def queue_of(interrupt: str, side: Side = "tx") -> tuple[str, int] | None:
+    """The device and queue that an interrupt serves in that direction; None for any other interrupt."""
+    found = served(interrupt)
+    return found[:2] if found is not None and found[2] in (side, "both") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An interrupt as /proc/interrupts has it now."""
+
+    irq: int
+    names: tuple[str, ...]
+    """Of its handlers: several devices may share one."""
+    busiest: int | None
+    """The core that took most of them since boot."""
+
+
+def lines(raw: bytes, wanted: Callable[[int, bytes], bool]) -> list[Line]:
+    """The numbered interrupts, those that are `wanted` by number and by the line as it is."""
+    header, *rows = raw.split(b"\n")
+    cpus = _cpus(header)
+    found = []
+    for row in rows[:-1] if cpus else ():  # what follows the last newline was cut off
+        name = row.partition(b":")[0].strip()
+        if not (name.isdigit() and len(name) < 10 and wanted(int(name), row)):
+            continue
+        counts, rest = _counts(row, len(cpus))
+        if not counts or max(map(len, counts)) > _LONGEST_COUNT:
+            continue
+        taken = list(map(int, counts))
+        most = max(taken)
+        names = tuple(decode(part) for part in actions(rest).split(b", ") if part)
+        found.append(Line(int(name), names, int(cpus[taken.index(most)]) if most else None))
+    return found
 
 
 def _busiest(cores: dict[int, tuple[int, int]]) -> int:

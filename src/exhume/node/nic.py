@@ -1,27 +1,26 @@
 """Network hardware: packets, drops and link changes from /sys, and by ethtool what the driver knows of stalls and resets.
 
-Only devices with hardware behind them, and bonds: a Kubernetes node has hundreds of veths, and none of them resets.
+Only devices with hardware behind them, and bonds: a Kubernetes node has hundreds of veths, and none of them resets. With them
+goes what is static of the map of the devices: driver, queues and the cores that serve them, NUMA node.
 """
 
 import errno
 import os
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exhume.errors import Unreadable
 from exhume.kernel.ethtool import Driver, Ethtool
+from exhume.node import nic_files as files
+from exhume.node import nic_rows
+from exhume.node.nic_map import MOST_DEVICES, PATIENCE_S, Kind, read_plain
 from exhume.node.root import Root
 from exhume.recording.recording import Labels, Recording, labels
 from exhume.text import decode, from_path
 
-MOST_DEVICES = 64
-# A driver that resets holds the rtnl lock that ethtool waits for; then we go on without, and say so. An answer takes a
-# millisecond or two (ENA asks the device); whoever drives the readers samples the cores meanwhile, and must not stand still.
-PATIENCE_S = 0.5
-
-_CLASS = "sys/class/net"
-_NODE_NAMESPACE = "proc/1/ns/net"
+# What does not change is said again after so long: of very many series a recorder carries on those that it heard of last.
+REMIND_NS = 600_000_000_000
 
 # /sys/class/net/*/, net/core/net-sysfs.c; none of these waits for the rtnl lock.
 _FILES = {
@@ -77,6 +76,7 @@ _TELLING = {
     # vmxnet3_global_stats
     "vmxnet3": ("tx timeout count",),
 }
+_STATIC = ("nic_driver", "nic_queue", "nic_rps", "nic_numa_node", "nic_threaded")
 _IS_TELLING = re.compile("|".join(pattern for patterns in _TELLING.values() for pattern in patterns)).fullmatch
 
 
@@ -86,6 +86,7 @@ class _Answers:
 
     drivers: dict[str, Driver] = field(default_factory=dict)
     statistics: dict[str, dict[str, int]] = field(default_factory=dict)
+    threaded: dict[str, bool | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     asking: str = ""
 
@@ -97,6 +98,9 @@ class Nic:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._last: dict[tuple[str, Labels], int] = {}
+        self._map: nic_rows.Rows = {}
+        self._threaded: dict[str, bool] = {}
+        self._reminded: int | None = None
         self._drivers: dict[str, Driver] = {}
         self._ethtool: Ethtool | None = None
         self._without = ""
@@ -109,26 +113,31 @@ class Nic:
             raise Unreadable("/sys/class/net has no device with hardware behind it; a container often sees none")
         devices = found[:MOST_DEVICES]
         answers = self._ask(devices)
-        for device in devices:
+        self._remind(time)
+        for device, _ in devices:
             self._add(recording, time, device, answers)
+        self._add_map(recording, time, devices, answers)
         notes = [*answers.notes, self._view()]
         if len(found) > len(devices):
             notes.append(f"{len(devices)} of {len(found)} devices were read")
         return "; ".join(note for note in notes if note)
 
-    def _devices(self) -> list[str]:
-        # A sysfs shows the network namespace that it was mounted in: below another's root these are its own devices.
-        names = sorted(self._root.names(_CLASS))
-        hardware = [name for name in names if os.path.lexists(self._root.at(f"{_CLASS}/{name}/device"))]
-        bonds = [name for name in names if self._root.exists(f"{_CLASS}/{name}/bonding")]
-        return hardware + [name for name in bonds if name not in hardware]
+    def _devices(self) -> list[tuple[str, Kind]]:
+        hardware, bonds, _ = files.kinds(self._root)
+        return [*((name, "hardware") for name in hardware), *((name, "bond") for name in bonds)]
+
+    def _remind(self, time: int) -> None:
+        if self._reminded is not None and time - self._reminded < REMIND_NS:
+            return
+        self._reminded = time
+        self._last = {key: value for key, value in self._last.items() if key[0] not in _STATIC}
 
     def _view(self) -> str:
         """Whether these are the node's devices. Init's namespace may not be looked at without its capabilities."""
         if not self._root.own:
             return ""
         try:
-            ours, nodes = os.readlink("/proc/self/ns/net"), os.readlink(f"/{_NODE_NAMESPACE}")
+            ours, nodes = os.readlink("/proc/self/ns/net"), os.readlink(f"/{files.NODE_NAMESPACE}")
         except OSError:
             return ""
         return "" if ours == nodes else "sees this container's devices only"
@@ -137,12 +146,9 @@ class Nic:
         name = from_path(device)
         at = labels(device=name)
         for counter, file in _FILES.items():
-            text = self._file(device, file)
+            text = files.file(self._root, device, file)
             if text.isdigit() and len(text) <= 20:
                 self._count(recording, time, counter, int(text), at)
-        driver = self._driver(device, answers)
-        who = labels(device=name, driver=driver.name, version=driver.version, bus=self._link(device, "device"))
-        self._count(recording, time, "nic_driver", 1, who)
         for stat, value in answers.statistics.get(device, {}).items():
             if _IS_TELLING(stat):
                 self._count(recording, time, "nic_stat", value, labels(device=name, stat=stat))
@@ -153,28 +159,26 @@ class Nic:
             self._drivers[device] = answers.drivers[device]
         if device in self._drivers:
             return self._drivers[device]
-        version = decode(self._file(device, "device/driver/module/version"))
-        return Driver(self._link(device, "device/driver"), version, "")
+        version = decode(files.file(self._root, device, "device/driver/module/version"))
+        return Driver(files.link(self._root, device, "device/driver"), version, "")
+
+    def _add_map(self, recording: Recording, time: int, devices: list[tuple[str, Kind]], answers: _Answers) -> None:
+        self._threaded |= {device: threaded for device, threaded in answers.threaded.items() if threaded is not None}
+        found = []
+        for (name, _), device in zip(devices, read_plain(self._root, devices), strict=True):
+            driver = self._driver(name, answers)
+            threaded = self._threaded.get(name)
+            found.append(replace(device, driver=driver.name, driver_version=driver.version, threaded=threaded))
+        before, self._map = self._map, nic_rows.rows(found)
+        for (name, at), value in (nic_rows.gone(before, self._map) | self._map).items():
+            self._count(recording, time, name, value, at)
 
     def _count(self, recording: Recording, time: int, name: str, value: int, at: Labels) -> None:
         if value < 1 << 63 and self._last.get((name, at)) != value:
             self._last[name, at] = value
             recording.count(time, name, value, at)
 
-    def _file(self, device: str, name: str) -> bytes:
-        try:
-            return self._root.read(f"{_CLASS}/{device}/{name}", 256).strip()
-        except Unreadable:
-            return b""
-
-    def _link(self, device: str, name: str) -> str:
-        """The last part of where a link points: a driver's name, or the address on its bus (0000:3b:00.0, virtio2)."""
-        try:
-            return from_path(os.path.basename(os.readlink(self._root.at(f"{_CLASS}/{device}/{name}"))))
-        except OSError:
-            return ""
-
-    def _ask(self, devices: list[str]) -> _Answers:
+    def _ask(self, devices: list[tuple[str, Kind]]) -> _Answers:
         answers = _Answers()
         if self._asking is not None and self._asking.is_alive():
             answers.notes.append("ethtool has not answered since it was last asked")
@@ -183,9 +187,9 @@ class Nic:
             self._open()
         if self._ethtool is None:
             answers.notes.append(self._without)
-            return answers
+        names = [name for name, _ in devices]
         self._asking = threading.Thread(
-            target=_ask_all, args=(self._ethtool, devices, answers), name="exhume-ethtool", daemon=True
+            target=_ask_all, args=(self._root, self._ethtool, names, answers), name="exhume-ethtool", daemon=True
         )
         try:
             self._asking.start()
@@ -197,35 +201,29 @@ class Nic:
         if not self._asking.is_alive():
             return answers
         note = f"{from_path(answers.asking)} did not answer ethtool within {PATIENCE_S:g} s: it, or the rtnl lock, is held up"
-        return _Answers(dict(answers.drivers), dict(answers.statistics), [*answers.notes, note])
+        return _Answers(dict(answers.drivers), dict(answers.statistics), dict(answers.threaded), [*answers.notes, note])
 
     def _open(self) -> None:
         """ethtool speaks to the devices of the network namespace its socket was made in: that has to be the root's."""
         try:
-            self._ethtool = Ethtool(self._namespace())
+            self._ethtool = Ethtool(files.namespace_path(self._root))
         except (FileNotFoundError, NotADirectoryError):
             self._without = "ethtool was not asked: no live node's /proc below this root"
         except OSError as error:
             what = "no socket" if self._root.own else "no way into the node's network namespace"
             self._without = f"ethtool was not asked: {what} ({os.strerror(error.errno or 0)})"
 
-    def _namespace(self) -> str | None:
-        if self._root.own:
-            return None
-        path = self._root.at(_NODE_NAMESPACE)
-        os.lstat(path)
-        try:
-            return None if os.path.samefile(path, "/proc/self/ns/net") else path
-        except OSError:
-            return path
 
-
-def _ask_all(ethtool: Ethtool, devices: list[str], answers: _Answers) -> None:
+def _ask_all(root: Root, ethtool: Ethtool | None, devices: list[str], answers: _Answers) -> None:
     for device in devices:
         answers.asking = device
         try:
-            answers.drivers[device] = ethtool.driver(device)
-            answers.statistics[device] = ethtool.statistics(device)
+            if ethtool is not None:
+                answers.drivers[device] = ethtool.driver(device)
+                answers.threaded[device] = files.threaded(root, device)  # after ethtool had the lock: see there
+                answers.statistics[device] = ethtool.statistics(device)
+            else:
+                answers.threaded[device] = files.threaded(root, device)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:  # a driver without any statistics is no news
                 answers.notes.append(f"{from_path(device)}: ethtool says {error.strerror}")

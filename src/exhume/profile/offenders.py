@@ -53,6 +53,11 @@ class Offenders:
         self.reason = ""
         """Why cores cannot be sampled."""
 
+    def prepare(self) -> None:
+        """Read the names of functions, which takes a tenth of a second, before it matters how long that takes."""
+        if self._symbols is None:
+            self._symbols = KernelSymbols(self._root)
+
     def follow(self, cores: set[int]) -> None:
         """Sample these and no others. What was seen of those that are left is kept until they are followed again."""
         for core in [core for core in self._samplers if core not in cores]:
@@ -103,10 +108,9 @@ class Offenders:
         addresses = addresses[addresses < CONTEXT_MAX]
         if not len(addresses):
             return ()
-        if self._symbols is None:
-            self._symbols = KernelSymbols(self._root)
+        self.prepare()
         symbols = self._symbols
-        if symbols.reason:
+        if symbols is None or symbols.reason:
             return ()
         # All but the innermost are where calls return to, which may be past the end of the function that called.
         addresses = addresses - (np.arange(len(addresses)) > 0).astype(np.uint64)

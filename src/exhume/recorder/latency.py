@@ -5,6 +5,7 @@ measured all the time is measured in a window of each second (node/latency/hot.p
 which something waits is sampled until that is over (profile/offenders.py).
 """
 
+import os
 import re
 import threading
 import time
@@ -23,11 +24,14 @@ from exhume.node.latency.weak import WeakDiscover, WeakLooker
 from exhume.node.processes import parse_cgroup
 from exhume.node.root import Root
 from exhume.profile.offenders import Offender, Offenders
+from exhume.recorder.latency_probes import RARE, WINDOWS, LatencyProbes
+from exhume.recorder.latency_rows import Counted, add_rows, add_stall
 from exhume.recording.recording import Labels, Node, Recording, labels
 from exhume.text import decode
 
 SECOND: Final = 1_000_000_000
 DISCOVER_NS: Final = 2 * SECOND
+NICE: Final = -15
 # From the innermost function on so many are told with a stall.
 DEEPEST: Final = 24
 
@@ -39,6 +43,11 @@ class Options:
     look_ns: int = 25_000_000
     names: str = ""
     """A regular expression: threads of these names are watched, too."""
+    window_ns: int = 50_000_000
+    """How much of each `every_ns` the events are measured that come too often to be measured always; 0 for never."""
+    every_ns: int = SECOND
+    each_core: bool = True
+    """Whether cores on which nothing was late have rows of their own."""
     sample: bool = True
     """Whether to sample the cores on which something waits; a recorder that samples all of them has no need to."""
 
@@ -90,6 +99,12 @@ class Latency(threading.Thread):
         self._sources: dict[str, tuple[str, str]] = {}
         self._cost = 0
         self._since = 0
+        self._counted = 0
+        self._over: list[Stall] = []
+        """Stalls that ended in this second."""
+        self._gap_ns = 0
+        self._weak = ""
+        """Why there is no BPF."""
         self._cgroups: dict[int, str] = {}
         self.ready = threading.Event()
         """It watches, or never will."""
@@ -135,12 +150,19 @@ class Latency(threading.Thread):
             self._say("latency", "off", str(error))
             return
         offenders = Offenders(self._root)
+        if self._options.sample:
+            offenders.prepare()
         stalls = Stalls(self._options.threshold_ns)
+        probes = self._probes()
         try:
-            self._loop(clock, looker, finder, stalls, offenders)
+            self._loop(clock, looker, finder, stalls, offenders, probes)
             for change in stalls.finish():
                 self._tell(change, clock.now(), offenders)
+            self._second(clock)
         finally:
+            if probes is not None:
+                probes.finish()
+                self.failure = self.failure or probes.failure
             offenders.close()
             looker.close()
             finder.close()
@@ -163,27 +185,75 @@ class Latency(threading.Thread):
                 return looker, finder
             except Unreadable as error:
                 reason = str(error)
+        self._weak = reason
         weak = WeakLooker(self._root)
         self._say("latency", "on", f"weaker, from /proc/PID/schedstat: {reason}")
         return weak, WeakDiscover(self._root, self._names)
 
-    def _loop(self, clock: Clock, looker: _Looks, finder: _Finds, stalls: Stalls, offenders: Offenders) -> None:
+    def _probes(self) -> LatencyProbes | None:
+        if self._weak:
+            self._say(WINDOWS, "off", self._weak)
+            self._say(RARE, "off", self._weak)
+            return None
+        options = self._options
+        probes = LatencyProbes(
+            self._root, self._node, options.window_ns, options.every_ns, options.each_core, self._say, self._give
+        )
+        probes.start()
+        return probes
+
+    def _loop(
+        self,
+        clock: Clock,
+        looker: _Looks,
+        finder: _Finds,
+        stalls: Stalls,
+        offenders: Offenders,
+        probes: LatencyProbes | None,
+    ) -> None:
+        # Some 20 us in each 25 ms, and what it is there to see is a machine that does not get round to things.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         discovered = anchored = 0
-        due = time.monotonic_ns()
+        due = self._counted = time.monotonic_ns()
+        looked = 0
         while not self._end.is_set():
             began = time.thread_time_ns()
             now = time.monotonic_ns()
             if now - anchored >= SECOND:
                 anchored = now
-                clock.anchor()
+                anchor = clock.anchor()
+                if probes is not None:
+                    probes.offset_ns = anchor.perf_ns - anchor.monotonic_ns
             if now - discovered >= DISCOVER_NS:
                 discovered = now
                 self._discover(looker, finder)
             self._look(clock, looker, stalls, offenders)
+            self._note_gap(now - looked if looked else 0)
+            looked = now
+            if now - self._counted >= SECOND:
+                self._second(clock)
             self.ready.set()
             self._cost += time.thread_time_ns() - began
             due = max(due + self._options.look_ns, time.monotonic_ns())
             self._end.wait((due - time.monotonic_ns()) / 1e9)
+
+    def _second(self, clock: Clock) -> None:
+        """The stalls of the second that is over, as rows."""
+        self._counted = time.monotonic_ns()
+        if not self._over:
+            return
+        over, self._over = self._over, []
+        counted: Counted = {}
+        for stall in over:
+            add_stall(counted, stall)
+        rows = Recording(self._node)
+        add_rows(rows, clock.now(), counted, {})
+        self._give(rows)
+
+    def _give(self, rows: Recording) -> None:
+        with self._lock:
+            self._rows.extend(rows)
 
     def _discover(self, looker: _Looks, finder: _Finds) -> None:
         found = finder.find()
@@ -216,8 +286,21 @@ class Latency(threading.Thread):
                 message(told),
                 fields(told),
             )
+        if change.over:
+            self._over.append(stall)
         if self._on_stall is not None:
             self._on_stall(told)
+
+    def _note_gap(self, gap_ns: int) -> None:
+        """Our own looks come late on a machine that starves. A stall that fits between two of them may not be seen."""
+        if gap_ns <= max(self._gap_ns, self._options.threshold_ns):
+            return
+        self._gap_ns = gap_ns
+        with self._lock:
+            state, reason = self._sources["latency"]
+            first = reason.partition("looked ")[0].removesuffix("; ")
+            note = f"looked {gap_ns / 1e6:,.0f} ms apart at worst: a stall shorter than that may have been missed"
+            self._sources["latency"] = (state, f"{first}; {note}".removeprefix("; "))
 
     def _say(self, name: str, state: str, reason: str) -> None:
         with self._lock:
@@ -226,7 +309,9 @@ class Latency(threading.Thread):
     def _cgroup(self, pid: int) -> str:
         """Remembered: when a stall is over, who caused it may be gone."""
         with suppress(Unreadable):
-            self._cgroups[pid] = parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+            path = parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+            if path != "/" or pid not in self._cgroups:  # a process that exits has been put there
+                self._cgroups[pid] = path
         if len(self._cgroups) > 1024:
             del self._cgroups[next(iter(self._cgroups))]
         return self._cgroups.get(pid, "")

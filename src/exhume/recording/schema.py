@@ -178,7 +178,11 @@ TABLES: dict[str, TableSchema] = {
             "How late things were, second by second: log2 histograms. Stalls, which are long, are events as well.",
             ("time", "time", "when the second that it counts ended"),
             ("what", "text", "napi, softirq, runqueue, reclaim, rstat"),
-            ("stage", "text", "wait: from due to running; gap: between two polls with packets pending; run: how long it ran"),
+            (
+                "stage",
+                "text",
+                "wait: due to running; stall: a long wait; gap: poll to poll with more to do; run, direct, memcg: length",
+            ),
             ("core", "int", "CPU number; -1 for any"),
             ("device", "text", "network device, where it is known"),
             ("netns", "int", "inode of its network namespace; 0 where not known"),

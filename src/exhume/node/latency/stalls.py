@@ -43,7 +43,7 @@ class Stall:
     """Which softirqs wait, if it is not a thread that was chosen."""
     end: int = 0
     error_ns: int = 0
-    """How far the length may be off."""
+    """How far the length may be off, about."""
     holders: Counter[Holder] = field(default_factory=Counter)
 
     def length_ns(self, now: int) -> int:
@@ -81,6 +81,8 @@ class _Wait:
     run_delay: int
     due: bool
     seen: int
+    usual: int = 0
+    """How long the thread waited before, on average."""
     told: bool = False
 
 
@@ -90,7 +92,7 @@ class Stalls:
     def __init__(self, threshold_ns: int, early_ns: int = 0) -> None:
         """From `early_ns` on a wait is worth a closer look at its core, long before it is a stall."""
         self.threshold_ns = threshold_ns
-        self._early_ns = early_ns or threshold_ns // 2
+        self._early_ns = early_ns or threshold_ns // 5
         self._waits: dict[int, _Wait] = {}
         """By thread."""
         self._watched: list[Thread] = []
@@ -170,7 +172,7 @@ class Stalls:
             if there and pcount == wait.pcount:  # dequeued without having run: given another policy, or stopped
                 pcount += 1
             if there:
-                self._over(wait, now, run_delay - wait.run_delay, pcount - wait.pcount == 1, changes)
+                self._over(wait, now, run_delay - wait.run_delay, pcount - wait.pcount, changes)
             wait = None
         elif wait is None and not waiting:
             self._unseen(now, thread, row, before, changes)
@@ -178,7 +180,7 @@ class Stalls:
             return
         if wait is None:
             stall = Stall("napi" if polls(thread) else "runqueue", core, queued, thread, thread.device, thread.netns)
-            wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now)
+            wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now, _usual(before, row))
         wait.seen = now
         wait.due = wait.due or bool(int(row["state"]) & NAPI_DUE)
         self._go_on(wait, now, holders, changes)
@@ -191,12 +193,12 @@ class Stalls:
             wait.told = True
             changes.append(Change(wait.stall, over=False))
 
-    def _over(self, wait: _Wait, now: int, waited: int, exact: bool, changes: list[Change]) -> None:
-        """The kernel's account is of this wait alone, or of shorter ones since the last look, too: never longer than that."""
+    def _over(self, wait: _Wait, now: int, waited: int, times: int, changes: list[Change]) -> None:
+        """The kernel's account is of this wait and of those that came after it until this look, which are short."""
         stall = wait.stall
         shortest, longest = wait.seen - stall.start, now - stall.start
         length = min(max(waited, shortest), longest)
-        stall.end, stall.error_ns = stall.start + length, 0 if exact else longest - shortest
+        stall.end, stall.error_ns = stall.start + length, min(longest - shortest, 2 * (times - 1) * wait.usual)
         if wait.due and (wait.told or length >= self.threshold_ns):
             changes.append(Change(stall, over=True))
 
@@ -254,14 +256,20 @@ class Stalls:
 
     def _served(self, wait: _Wait, now: int, row: np.void, changes: list[Change]) -> None:
         waited = int(row["run_delay"]) - wait.run_delay
-        exact = not wait.stall.error_ns and int(row["pcount"]) - wait.pcount == 1
-        if exact:
-            self._over(wait, now, waited, True, changes)
+        times = int(row["pcount"]) - wait.pcount
+        if not wait.stall.error_ns and times >= 1:
+            self._over(wait, now, waited, times, changes)
         else:
             wait.stall.end = (wait.seen + now) // 2
             wait.stall.error_ns += now - wait.seen
             if wait.told or wait.stall.length_ns(now) >= self.threshold_ns:
                 changes.append(Change(wait.stall, over=True))
+
+
+def _usual(before: np.void, row: np.void) -> int:
+    """A thread's mean wait between two looks; over its whole life where it did not run between them."""
+    times, waited = int(row["pcount"]) - int(before["pcount"]), int(row["run_delay"]) - int(before["run_delay"])
+    return waited // times if times > 0 else int(row["run_delay"]) // max(1, int(row["pcount"]))
 
 
 class _Holders:

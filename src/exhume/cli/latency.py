@@ -1,0 +1,133 @@
+"""exhume latency: how late the kernel is, and who makes it late."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.cli.check import CODES
+from exhume.cli.duration import duration_ns
+from exhume.errors import UsageError
+
+if TYPE_CHECKING:
+    from exhume.cli.stopping import Stopping
+    from exhume.cli.terminal import Progress
+    from exhume.recorder.latency import Options, Told
+    from exhume.verdict.latency import LatencyReport
+
+DESCRIPTION = """\
+Measures how late the kernel serves its network devices, softirqs and threads, and names who holds the core meanwhile.
+
+A driver resets its device after seconds of starvation; the poll that did not run shows from the first late millisecond.
+Stalls are found at all times, by looking 40 times a second at what waits, which costs the packets nothing; each is told
+with its device, core, length and offender, and with -v or --watch while it lasts. Histograms come from probes that are on
+for a twentieth of each second. Nothing is changed on the node, and all of it is gone when exhume is, however it ends."""
+EPILOG = """\
+examples:
+  sudo exhume latency                         ten seconds
+  sudo exhume latency --device eth0 --for 1m  only what concerns a device
+  sudo exhume latency --watch                 until Ctrl-C; stalls are told while they last
+  sudo exhume latency --threads 'kubelet|containerd'
+  sudo exhume latency --json | jq '.stalls[] | {at, us, device, offender}'
+
+exit code: 0 no stall, 1 stalls, 2 a device was not polled for a second or longer, 3 nothing could be watched"""
+
+SHORTEST_NS, LONGEST_NS = 200_000_000, 86_400 * 10**9
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("--for", dest="window_ns", type=duration_ns, default="10s", metavar="TIME", help="how long (10s)")
+    parser.add_argument("--device", default="", metavar="NAME", help="only this network device and the cores that poll it")
+    parser.add_argument("--threshold", type=duration_ns, default="50ms", metavar="TIME", help="a stall from here on (50ms)")
+    parser.add_argument("--threads", default="", metavar="REGEX", help="watch threads of these names, too")
+    parser.add_argument("--full", action="store_true", help="measure every event, not those of a twentieth of the time")
+    parser.add_argument("--watch", action="store_true", help="until Ctrl-C; tell stalls while they last")
+    parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.latency/1)")
+    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")
+    parser.add_argument("-v", "--verbose", action="store_true", help="every core, every stall, every source")
+
+
+def run(args: argparse.Namespace) -> int:
+    import os
+    import re
+
+    from exhume.cli.stopping import Stopping
+
+    if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
+        raise UsageError("--for must be between 200ms and 24h")
+    if not 5_000_000 <= args.threshold <= 60 * 10**9:
+        raise UsageError("--threshold must be between 5ms and 1m")
+    if not os.path.isdir(args.host):
+        raise UsageError(f"--host {args.host!r} is not a directory; mount the host's / there")
+    try:
+        re.compile(args.threads)
+    except re.error as error:
+        raise UsageError(f"--threads {args.threads!r} is not a regular expression: {error}") from None
+    with Stopping() as stop:
+        while True:
+            report = _look(args, stop)
+            _show(args, report)
+            if not args.watch or stop():
+                return CODES[report.health]
+
+
+def _options(args: argparse.Namespace) -> "Options":
+    from exhume.recorder.latency import SECOND, Options
+
+    return Options(
+        threshold_ns=args.threshold,
+        look_ns=min(25_000_000, args.threshold // 2),
+        names=args.threads,
+        window_ns=SECOND if args.full else 50_000_000,
+    )
+
+
+def _look(args: argparse.Namespace, stop: "Stopping") -> "LatencyReport":
+    from exhume.cli.terminal import Progress
+    from exhume.node.root import Root
+    from exhume.recorder.latency_alone import record_latency
+    from exhume.verdict.latency import latency_report
+
+    progress = Progress("watching")
+    told = _Teller(args, progress) if args.watch or args.verbose else None
+    try:
+        recording = record_latency(Root(args.host), args.window_ns, _options(args), progress, told, stop)
+    finally:
+        progress.clear()
+    return latency_report(recording, args.device, args.threshold / 1e6)
+
+
+class _Teller:
+    """Tells of stalls as they come, on stderr, so that what is printed at the end can be piped."""
+
+    def __init__(self, args: argparse.Namespace, progress: "Progress") -> None:
+        self._device = args.device
+        self._progress = progress
+
+    def __call__(self, told: "Told") -> None:
+        from datetime import datetime
+
+        from exhume.recorder.latency import message
+        from exhume.text import printable
+
+        if self._device and told.stall.device != self._device:
+            return
+        self._progress.clear()
+        now = datetime.now().strftime("%H:%M:%S.%f")[:-3]
+        sys.stderr.write(f"{now}  {printable(message(told), 300)}\n")
+        sys.stderr.flush()
+
+
+def _show(args: argparse.Namespace, report: "LatencyReport") -> None:
+    if args.json:
+        import json
+
+        from exhume.verdict.latency import as_json
+
+        print(json.dumps(as_json(report), indent=None if args.watch else 1), flush=True)
+        return
+    from exhume.cli.latency_text import render
+    from exhume.cli.terminal import Style, width
+
+    sys.stdout.write(render(report, Style(sys.stdout), width(sys.stdout), args.verbose))
+    sys.stdout.flush()
