@@ -78,7 +78,7 @@ def _options(args: argparse.Namespace) -> "Options":
         threshold_ns=args.threshold,
         look_ns=min(25_000_000, args.threshold // 2),
         names=args.threads,
-        window_ns=SECOND if args.full else 50_000_000,
+        window_ns=10 * SECOND if args.full else 500_000_000,
     )
 
 

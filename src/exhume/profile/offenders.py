@@ -1,11 +1,13 @@
-"""Who holds a core while something waits for it: stack samples of that core alone, only while it lasts.
+"""Who holds a core while something waits for it: by stack samples of that core, of that time.
 
-The stack at the moment the waiting thread gets to run shows the way out, not what took so long. A core is sampled from when
-a wait on it begins to look suspicious until it is over, so that a quiet machine is not sampled at all.
+The stack at the moment the waiting thread gets to run shows the way out, not what took so long, so cores are sampled all the
+time and the samples are forgotten after seconds. To begin only when a core is stuck would be to ask that very core: the
+kernel interrupts it and spins until it answers (smp_call_function_single).
 """
 
 import struct
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,9 +19,10 @@ from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.records import CONTEXT_MAX
 from exhume.profile.sampler import Sampler
 
-HZ = 499
-# Samples kept of each core: a minute of them.
-MOST = 60 * HZ
+HZ = 199
+# So long samples are kept; of a core on which something waits, a minute.
+KEPT_NS, LONGEST_NS = 3_000_000_000, 60_000_000_000
+TAKE_NS = 250_000_000
 _SAMPLE = struct.Struct("=IIQIIQ")  # pid, tid, time, cpu, reserved, length of the chain
 
 
@@ -43,40 +46,48 @@ class _Seen(NamedTuple):
 
 
 class Offenders:
-    """Samples the cores that it is told to follow."""
+    """Samples the kernel's stacks on all cores. Where that cannot be, nobody is known, and `reason` says why."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, cpus: Iterable[int]) -> None:
         self._root = root
-        self._samplers: dict[int, Sampler] = {}
-        self._seen: dict[int, deque[_Seen]] = {}
         self._symbols: KernelSymbols | None = None
+        self._chunks: dict[int, deque[tuple[int, bytes]]] = {}
+        """By core: when it was taken, and the records."""
+        self._taken = 0
+        self._sampler: Sampler | None = None
         self.reason = ""
-        """Why cores cannot be sampled."""
+        try:
+            self._sampler = Sampler(cpus, HZ, kernel_only=True, side_band=False)
+        except Unreadable as error:
+            self.reason = str(error)
 
     def prepare(self) -> None:
         """Read the names of functions, which takes a tenth of a second, before it matters how long that takes."""
         if self._symbols is None:
             self._symbols = KernelSymbols(self._root)
 
-    def follow(self, cores: set[int]) -> None:
-        """Sample these and no others. What was seen of those that are left is kept until they are followed again."""
-        for core in [core for core in self._samplers if core not in cores]:
-            self._take(core)
-            self._samplers.pop(core).close()
-        for core in cores - self._samplers.keys():
-            if self.reason:
-                return
-            try:
-                self._samplers[core] = Sampler([core], HZ, kernel_only=True)
-                self._seen[core] = deque(maxlen=MOST)
-            except Unreadable as error:
-                self.reason = str(error)
+    def follow(self, now: int, cores: set[int]) -> None:
+        """Call it often: `cores` are those on which something waits."""
+        if self._sampler is None or now - self._taken < TAKE_NS:
+            return
+        self._take(now)
+        for core, chunks in self._chunks.items():
+            oldest = now - (LONGEST_NS if core in cores else KEPT_NS)
+            while chunks and chunks[0][0] < oldest:
+                chunks.popleft()
 
-    def who(self, core: int, start: int, end: int, waiting: int = 0) -> Offender | None:
+    def who(self, now: int, core: int, start: int, end: int, waiting: int = 0) -> Offender | None:
         """Of the samples of a core between two moments; those of the thread that waits are not counted."""
-        if core in self._samplers:
-            self._take(core)
-        seen = [one for one in self._seen.get(core, ()) if start <= one.time <= end and (not waiting or one.tid != waiting)]
+        if self._sampler is None:
+            return None
+        self._take(now)
+        seen = []
+        for taken, chunk in self._chunks.get(core, ()):
+            if taken >= start:
+                for kind, body in records(chunk):
+                    one = parse(body) if kind == Record.SAMPLE else None
+                    if one is not None and start <= one.time <= end and (not waiting or one.tid != waiting):
+                        seen.append(one)
         if not seen:
             return None
         (pid, tid), samples = Counter((one.pid, one.tid) for one in seen).most_common(1)[0]
@@ -87,9 +98,9 @@ class Offenders:
         return Offender(pid, tid, samples, len(seen), stacks.most_common(1)[0][0])
 
     def close(self) -> None:
-        for sampler in self._samplers.values():
-            sampler.close()
-        self._samplers = {}
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
 
     def __enter__(self) -> Self:
         return self
@@ -97,11 +108,12 @@ class Offenders:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, core: int) -> None:
-        for taken in self._samplers[core].take():
-            for kind, body in records(taken.samples):
-                if kind == Record.SAMPLE and (one := parse(body)) is not None:
-                    self._seen[core].append(one)
+    def _take(self, now: int) -> None:
+        assert self._sampler is not None
+        self._taken = now
+        for core, taken in zip(self._sampler.cpus, self._sampler.take(), strict=True):
+            if taken.samples:
+                self._chunks.setdefault(core, deque()).append((now, taken.samples))
 
     def _names(self, chain: bytes) -> tuple[str, ...]:
         addresses = np.frombuffer(chain, dtype=np.uint64)

@@ -56,22 +56,28 @@ class _Cpu:
     sample_fd: int
     task_fd: int
     samples: Ring
-    tasks: Ring
+    tasks: Ring | None
     enabled_ns: int = -1
     running_ns: int = 0
 
+    @property
+    def descriptors(self) -> list[int]:
+        return [self.sample_fd, self.task_fd] if self.tasks is not None else [self.sample_fd]
+
     def close(self) -> None:
         self.samples.close()
-        self.tasks.close()
-        os.close(self.sample_fd)
-        os.close(self.task_fd)
+        if self.tasks is not None:
+            self.tasks.close()
+        for fd in self.descriptors:
+            os.close(fd)
 
 
 class Sampler:
     """Takes the stack of every CPU so many times a second. A context manager."""
 
-    def __init__(self, cpus: Iterable[int], hz: int, kernel_only: bool = False) -> None:
-        """With `kernel_only` the kernel leaves user frames out. Raises Unreadable where there is no sampling."""
+    def __init__(self, cpus: Iterable[int], hz: int, kernel_only: bool = False, side_band: bool = True) -> None:
+        """With `kernel_only` the kernel leaves user frames out; without `side_band` nothing is told of processes that come
+        and go. Raises Unreadable where there is no sampling."""
         self.hz = hz
         self.event = ""
         """cycles, where the machine counts them; otherwise cpu-clock, a timer."""
@@ -79,7 +85,7 @@ class Sampler:
         """Whether samples carry their cgroup (5.7)."""
         self.shared = 1.0
         """The share of the time in which samples were taken lately, of the CPU that has least."""
-        self._kernel_only = kernel_only
+        self._kernel_only, self._side_band = kernel_only, side_band
         self._cpus: dict[int, _Cpu] = {}
         wanted = list(cpus)
         _make_room(len(wanted))
@@ -119,12 +125,15 @@ class Sampler:
 
     def descriptors(self) -> list[int]:
         """To poll: readable when a ring is half full."""
-        return [fd for cpu in self._cpus.values() for fd in (cpu.sample_fd, cpu.task_fd)]
+        return [fd for cpu in self._cpus.values() for fd in cpu.descriptors]
 
     def take(self) -> list[Taken]:
         """What came since the last time. Samples are taken first: what the side-band says about them is then there, too."""
         samples = [cpu.samples.take() for cpu in self._cpus.values()]
-        return [Taken(taken, cpu.tasks.take()) for taken, cpu in zip(samples, self._cpus.values(), strict=True)]
+        return [
+            Taken(taken, cpu.tasks.take() if cpu.tasks is not None else b"")
+            for taken, cpu in zip(samples, self._cpus.values(), strict=True)
+        ]
 
     def follow(self, online: Iterable[int]) -> list[str]:
         """CPUs came, went, or went and came back: the kernel takes an event off a CPU that goes and never puts it back.
@@ -188,8 +197,10 @@ class Sampler:
             raise
         fds, rings = [sample_fd], []
         try:
-            fds.append(self._open_tasks(number))
-            rings += [_ring(fds[0], self._size), _ring(fds[1], self._task_size)]
+            rings.append(_ring(sample_fd, self._size))
+            if self._side_band:
+                fds.append(self._open_tasks(number))
+                rings.append(_ring(fds[1], self._task_size))
             for fd in fds:
                 enable(fd)
         except BaseException:
@@ -198,7 +209,7 @@ class Sampler:
             for fd in fds:
                 os.close(fd)
             raise
-        self._cpus[number] = _Cpu(fds[0], fds[1], rings[0], rings[1])
+        self._cpus[number] = _Cpu(sample_fd, fds[-1], rings[0], rings[1] if self._side_band else None)
 
     def _open_samples(self, cpu: int) -> int:
         """The first CPU finds out what the machine has, the others take the same."""

@@ -8,7 +8,7 @@ ring is half full.
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from exhume.errors import Unreadable
@@ -23,6 +23,8 @@ from exhume.profile.profiler import Profiler
 from exhume.profile.sampler import Sampler, Taken
 from exhume.profile.user_symbols import UserSymbols
 from exhume.recorder import own, sources
+from exhume.recorder.latency import Latency
+from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
 from exhume.recording.recording import Node, Recording, labels
 
@@ -42,6 +44,8 @@ CHAPTER_NS = 3_600_000_000_000
 STEP_NS = 200_000_000
 # Bytes that are held back for the batch; more is worked on at once.
 LARGEST_HELD = 32 << 20
+# Stalls are looked for twenty times a second, and events measured in half a second of each half minute.
+LATENCY = LatencyOptions(look_ns=50_000_000, window_ns=500_000_000, every_ns=30_000_000_000, each_core=False)
 
 
 class Store(Protocol):
@@ -65,6 +69,8 @@ class Options:
     for_ns: int = 0
     """0: until stopped."""
     strict: bool = False
+    latency: bool = True
+    """Whether to watch for stalls."""
 
 
 class Status(NamedTuple):
@@ -119,9 +125,12 @@ class Flight:
         self._held_bytes = 0
         self._tick_cost = 0
         self._cpu_gone = False
+        self._latency: Latency | None = None
         self._register()
 
     def close(self) -> None:
+        if self._latency is not None:
+            self._latency.finish()
         self._poll.close()
         if self._sampler is not None:
             self._sampler.close()
@@ -133,6 +142,9 @@ class Flight:
             cpu = Source(Cpu(self._root), clock.now())
             others = [Source(reader, clock.now()) for reader in sources.flight(self._root, self._tree)]
             crew = Crew(others, self.node, clock.now, self._options.strict, SHARE)
+            if self._options.latency:
+                self._latency = Latency(self._root, self.node, replace(LATENCY, sample=self._sampler is None))
+                self._latency.start()
             self._loop(store, stop, status, clock, cpu, others, crew)
 
     def _loop(
@@ -172,6 +184,8 @@ class Flight:
             batch = max(batch + BATCH_NS, now)
             crew.look_after()
             if done:
+                if self._latency is not None:
+                    self._latency.finish()
                 crew.finish(rows)
                 state.told = 0  # what was lost and what it cost is told to the end
             self._batch(rows, clock, cpu, others, crew, state, store)
@@ -204,6 +218,8 @@ class Flight:
         cpu.reader.give(rows)
         cpu.cost += time.thread_time_ns() - start
         crew.collect(rows)
+        if self._latency is not None:
+            self._latency.collect(rows)
         start = time.thread_time_ns()
         if self._profiler is not None and self._sampler is not None:
             if self._cpu_gone or now - state.cpus > CPUS_NS:
@@ -228,6 +244,8 @@ class Flight:
     ) -> list[tuple[int, str, str, str, int]]:
         told = [said(source, crew) for source in (cpu, *others) if source.state or source in crew.stuck]
         told.append((now, "clock", *clock_state(clock), 0))
+        if self._latency is not None:
+            told += self._latency.sources()
         if self._profiler is None or self._sampler is None:
             told.append((now, "samples", "off", self.off, 0))
         else:

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from exhume.errors import ExhumeError
+from exhume.recording.arrays import unique
 from exhume.recording.incoming import HEAD, Anchor, Ids, Import, Input, Wanted
 from exhume.recording.recording import Node, Recording
 from exhume.recording.schema import TABLES
@@ -35,6 +36,8 @@ _NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
 # Samples after which a segment ends: it is sealed while the next ones are read.
 _MOST_UNSEALED = 150_000
+# The same of a recording that is read once: sealing makes a recording small, and takes longer than reading it as it is.
+_MOST_OPEN = 1_000_000
 # Logs of one line agree that well about when it was; some have whole seconds only.
 _SAME_NS = 2_000_000_000
 # Two clocks of one boot are never so far apart.
@@ -73,12 +76,13 @@ def bring_in(
     wanted: Wanted | None = None,
     anchor: Anchor | None = None,
     progress: Callable[[float], None] | None = None,
+    kept: bool = True,
 ) -> Brought:
-    """Read these files, or those in these directories, into a new recording."""
+    """Read these files, or those in these directories, into a new recording. `kept`: it stays, and not only for one look."""
     brought = Brought()
     opened = _open_all(paths, wanted or Wanted(), brought)
     try:
-        _bring(opened, directory, anchor, brought, progress)
+        _bring(opened, directory, anchor, brought, progress, kept)
     finally:
         for file in opened:
             file.source.close()
@@ -134,6 +138,8 @@ def _open(path: str, wanted: Wanted) -> _File:
         head = source.head(HEAD)
         if not head:
             raise ExhumeError(f"{source.name} is empty")
+        if source.foreign:
+            raise ExhumeError(source.foreign)
         for name, module in FORMATS.items():
             known: Format = importlib.import_module(module)
             if known.looks(head):
@@ -151,7 +157,12 @@ def _known() -> str:
 
 
 def _bring(
-    opened: list[_File], directory: str, given: Anchor | None, brought: Brought, progress: Callable[[float], None] | None
+    opened: list[_File],
+    directory: str,
+    given: Anchor | None,
+    brought: Brought,
+    progress: Callable[[float], None] | None,
+    kept: bool,
 ) -> None:
     contents = [file.content for file in opened]
     axis = "boot" if any(content.axis == "boot" for content in contents) else "wall"
@@ -189,13 +200,15 @@ def _bring(
                 if len(times := rows["samples"].ints("time")):
                     first, last = min(first or int(times.min()), int(times.min())), max(last, int(times.max()))
                 unsealed += len(times)
-                if unsealed > _MOST_UNSEALED:
+                if unsealed > (_MOST_UNSEALED if kept else _MOST_OPEN):
                     unsealed = 0
                     writer.cut()
                 if progress is not None and total:
                     progress((before + file.source.done * file.source.size) / total)
             if writer.lost:
                 raise ExhumeError(f"the recording could not be written: {'; '.join(writer.troubles)}")
+            if not kept:
+                writer.leave()
         if any(min(last, end) - max(first, begin) > (last - first) // 2 for begin, end in spans if last > first):
             brought.notes.append(f"{file.source.name} has samples of a time that other files have, too: they may count twice")
         spans.append((first, last))
@@ -208,7 +221,10 @@ def _bring(
             brought.notes.append(f"{file.source.name} is of another boot: it was placed by its time of day")
         brought.notes += writer.troubles
     if told.again:
-        brought.notes.append(f"{told.again:,} lines are in several of the files: they count once")
+        lines = (
+            "line is in several of the files: it counts" if told.again == 1 else "lines are in several of the files: they count"
+        )
+        brought.notes.append(f"{told.again:,} {lines} once")
     if not brought.samples and not brought.events:
         brought.notes.append("no sample was found in it, and no line of the kernel that is known")
     if axis == "boot" and anchor is None:
@@ -323,7 +339,8 @@ def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Wri
             content.forget()
             writer.turn()
     if early:
-        content.notes.append(f"{early:,} events are from before the machine was booted: left out, there is no time for them")
+        events = "event is" if early == 1 else "events are"
+        content.notes.append(f"{early:,} {events} from before the machine was booted: left out, there is no time for them")
 
 
 def _span(rows: Recording) -> tuple[int, int]:
@@ -342,16 +359,18 @@ def _parts(batch: Recording, offset: int) -> Iterator[Recording]:
     minutes = {name: (batch[name].ints("time") + offset) // _PART_NS for name in timed}
     if "events" in minutes:
         minutes["events"] = np.where(minutes["events"] < 0, _NEVER, minutes["events"])
-    told = {int(one) for found in minutes.values() for one in set(found.tolist())} - {_NEVER}
+    told = {one for found in minutes.values() for one in unique(found).tolist()} - {_NEVER}
     for at, minute in enumerate(sorted(told)):
         rows = Recording(batch.node)
         if not at:
             for name in ("frames", "stacks", "threads"):
-                rows[name].extend(batch[name])
+                rows.tables[name] = batch[name]
         for name in timed:
-            kept = np.flatnonzero(minutes[name] == minute)
-            if len(kept):
-                rows[name].add_columns(_taken(batch, name, kept, offset))
+            mine = minutes[name] == minute
+            if not offset and mine.all():
+                rows.tables[name] = batch[name]
+            elif mine.any():
+                rows[name].add_columns(_taken(batch, name, np.flatnonzero(mine), offset))
         yield rows
 
 

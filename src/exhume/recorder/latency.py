@@ -1,8 +1,8 @@
 """Watches for stalls in a thread of its own, and once a second writes down how late everything was.
 
 Every 25 ms it looks at who waits (node/latency/look.py) and tells of a stall while it lasts. What comes too often to be
-measured all the time is measured in a window of each second (node/latency/hot.py), what is rare always (rare.py). A core on
-which something waits is sampled until that is over (profile/offenders.py).
+measured all the time is measured in windows (node/latency/hot.py), what is rare always (rare.py). Who holds a core on which
+something waits is known by stack samples (profile/offenders.py).
 """
 
 import os
@@ -12,22 +12,25 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import Btf, unavailable
 from exhume.kernel.clock import Clock
+from exhume.node.facts import online_cpus
 from exhume.node.latency.discover import Discover, Found, Thread
 from exhume.node.latency.look import Look, Looker
 from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
 from exhume.node.latency.weak import WeakDiscover, WeakLooker
 from exhume.node.processes import parse_cgroup
 from exhume.node.root import Root
-from exhume.profile.offenders import Offender, Offenders
-from exhume.recorder.latency_probes import RARE, WINDOWS, LatencyProbes
 from exhume.recorder.latency_rows import Counted, add_rows, add_stall
 from exhume.recording.recording import Labels, Node, Recording, labels
 from exhume.text import decode
+
+if TYPE_CHECKING:  # imported where they are used: a check that finds nothing needs neither
+    from exhume.profile.offenders import Offender, Offenders
+    from exhume.recorder.latency_probes import LatencyProbes
 
 SECOND: Final = 1_000_000_000
 DISCOVER_NS: Final = 2 * SECOND
@@ -43,18 +46,22 @@ class Options:
     look_ns: int = 25_000_000
     names: str = ""
     """A regular expression: threads of these names are watched, too."""
-    window_ns: int = 50_000_000
-    """How much of each `every_ns` the events are measured that come too often to be measured always; 0 for never."""
-    every_ns: int = SECOND
+    window_ns: int = 500_000_000
+    """How much of each `every_ns` the events are measured that come too often to be measured always; 0 for never. Windows are
+    few and long rather than many and short: to open one the kernel patches its code, and interrupts every core for that."""
+    every_ns: int = 10 * SECOND
     each_core: bool = True
     """Whether cores on which nothing was late have rows of their own."""
     sample: bool = True
-    """Whether to sample the cores on which something waits; a recorder that samples all of them has no need to."""
+    """Whether to sample stacks; a recorder that does so anyway has no need to."""
+    brief: bool = False
+    """Only for seconds: looks and samples are all there is time for, and the kernel's names are read only when needed."""
 
 
 class _Looks(Protocol):
     def watch(self, threads: list[Thread], ksoftirqd: list[Thread]) -> None: ...
-    def look(self, time: int) -> Look: ...
+    def glance(self) -> bool: ...
+    def seen(self, time: int) -> Look: ...
     def close(self) -> None: ...
 
     @property
@@ -82,7 +89,7 @@ class Told:
     length_ns: int
     holder: Holder | None
     cgroup: str
-    offender: Offender | None
+    offender: "Offender | None"
 
 
 class Latency(threading.Thread):
@@ -102,6 +109,7 @@ class Latency(threading.Thread):
         self._counted = 0
         self._over: list[Stall] = []
         """Stalls that ended in this second."""
+        self._stuck = False
         self._gap_ns = 0
         self._weak = ""
         """Why there is no BPF."""
@@ -149,9 +157,7 @@ class Latency(threading.Thread):
         except Unreadable as error:
             self._say("latency", "off", str(error))
             return
-        offenders = Offenders(self._root)
-        if self._options.sample:
-            offenders.prepare()
+        offenders = self._offenders()
         stalls = Stalls(self._options.threshold_ns)
         probes = self._probes()
         try:
@@ -163,7 +169,8 @@ class Latency(threading.Thread):
             if probes is not None:
                 probes.finish()
                 self.failure = self.failure or probes.failure
-            offenders.close()
+            if offenders is not None:
+                offenders.close()
             looker.close()
             finder.close()
 
@@ -174,7 +181,7 @@ class Latency(threading.Thread):
                 btf = Btf.vmlinux()
                 finder = Discover(btf, self._names)
                 try:
-                    looker = Looker(btf)
+                    looker = Looker(btf, self._options.threshold_ns)
                 except BaseException:
                     finder.close()
                     raise
@@ -190,7 +197,22 @@ class Latency(threading.Thread):
         self._say("latency", "on", f"weaker, from /proc/PID/schedstat: {reason}")
         return weak, WeakDiscover(self._root, self._names)
 
-    def _probes(self) -> LatencyProbes | None:
+    def _offenders(self) -> "Offenders | None":
+        if not self._options.sample or not self._root.same_kernel():
+            return None
+        from exhume.profile.offenders import Offenders
+
+        offenders = Offenders(self._root, online_cpus(Root()))
+        if not self._options.brief:
+            offenders.prepare()
+        self._say("latency-stacks", "off" if offenders.reason else "on", offenders.reason)
+        return offenders
+
+    def _probes(self) -> "LatencyProbes | None":
+        if self._options.brief:
+            return None
+        from exhume.recorder.latency_probes import RARE, WINDOWS, LatencyProbes
+
         if self._weak:
             self._say(WINDOWS, "off", self._weak)
             self._say(RARE, "off", self._weak)
@@ -199,6 +221,7 @@ class Latency(threading.Thread):
         probes = LatencyProbes(
             self._root, self._node, options.window_ns, options.every_ns, options.each_core, self._say, self._give
         )
+        probes.stuck = lambda: self._stuck
         probes.start()
         return probes
 
@@ -208,8 +231,8 @@ class Latency(threading.Thread):
         looker: _Looks,
         finder: _Finds,
         stalls: Stalls,
-        offenders: Offenders,
-        probes: LatencyProbes | None,
+        offenders: "Offenders | None",
+        probes: "LatencyProbes | None",
     ) -> None:
         # Some 20 us in each 25 ms, and what it is there to see is a machine that does not get round to things.
         with suppress(OSError):
@@ -260,18 +283,23 @@ class Latency(threading.Thread):
         if [thread.task for thread in looker.threads] != [thread.task for thread in found.threads] or not looker.cores:
             looker.watch(found.threads, looker.cores if looker.cores == found.ksoftirqd else found.ksoftirqd)
 
-    def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: Offenders) -> None:
+    def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: "Offenders | None") -> None:
         now = clock.now()
-        changes = stalls.add(looker.look(now), looker.threads, looker.cores)
-        if self._options.sample:
-            offenders.follow(stalls.suspicious(now))
-        for change in changes:
+        if offenders is not None:
+            offenders.follow(now, {stall.core for stall in stalls.open})
+        if not looker.glance() and stalls.quiet:
+            stalls.skip(now)
+            return
+        for change in stalls.add(looker.seen(now), looker.threads, looker.cores):
             self._tell(change, now, offenders)
+        self._stuck = bool(stalls.open)
 
-    def _tell(self, change: Change, now: int, offenders: Offenders) -> None:
+    def _tell(self, change: Change, now: int, offenders: "Offenders | None") -> None:
         stall = change.stall
         waiting = stall.thread.tid if stall.thread is not None else 0
-        offender = offenders.who(stall.core, stall.start, stall.end or now, waiting) if change.over else None
+        offender = None
+        if change.over and offenders is not None:
+            offender = offenders.who(now, stall.core, stall.start, stall.end, waiting)
         holder = stall.holder
         if offender is not None and (holder is None or holder.tid != offender.tid):
             holder = Holder(offender.pid, offender.tid, self._comm(offender.tid))

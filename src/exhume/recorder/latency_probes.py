@@ -1,7 +1,8 @@
-"""The probes on events, in a thread of their own: a window in each second, then what was counted goes into the recording.
+"""The probes on events, in a thread of their own: windows in which they are attached, and each second what was counted.
 
-To attach and detach the kernel waits for all cores to have passed a quiet state, which takes tens of milliseconds on a busy
-machine. Whoever looks for stalls must not wait for that.
+To attach and to detach, the kernel patches its code and has every core answer an interrupt (text_poke_bp_batch): 0.2 ms when
+all is well, and as long as the slowest core takes when not. So windows are few; whoever looks for stalls does not wait for
+them; and none is opened or closed while a core is stuck.
 """
 
 import threading
@@ -17,6 +18,8 @@ from exhume.recorder.latency_rows import Counted, Totals, add_rows, add_timeouts
 from exhume.recording.recording import Node, Recording
 
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
+SECOND = 1_000_000_000
+SHORTEST = 20_000_000
 _IN_WINDOWS = ("napi", "softirq", "runqueue")
 
 Say = Callable[[str, str, str], None]
@@ -47,6 +50,8 @@ class LatencyProbes(threading.Thread):
         self._paths: CgroupPaths | None = None
         self.offset_ns = 0
         """From BPF's clock to the recording's; whoever has the clock sets it."""
+        self.stuck: Callable[[], bool] = lambda: False
+        """Whether a core does not get round to things now."""
         self.cost_ns = 0
         self.failure: BaseException | None = None
 
@@ -74,7 +79,8 @@ class LatencyProbes(threading.Thread):
             self._hot = Hot() if self._window_ns else None
             always = self._window_ns >= self._every_ns
             part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s"
-            self._say(WINDOWS, "on" if self._hot else "off", _note(part, self._hot.off) if self._hot else "not asked for")
+            if self._hot is not None:
+                self._say(WINDOWS, "on", _note(part, self._hot.off))
         except Unreadable as error:
             self._say(WINDOWS, "off", str(error))
         try:
@@ -89,22 +95,27 @@ class LatencyProbes(threading.Thread):
             self._say(RARE, "on", _note(str(error), self._rare.off))
 
     def _loop(self) -> None:
-        counted = time.monotonic_ns()
-        always = self._window_ns >= self._every_ns
-        if self._hot is not None and always:
-            self._hot.attach()
+        """A window first, so that even a short watch has one."""
+        opened = due = time.monotonic_ns()
+        counted = due
+        is_open = False
         while not self._end.is_set():
-            began = time.monotonic_ns()
-            if self._hot is not None and not always:
-                self._hot.attach()
-                self._end.wait(self._window_ns / 1e9)
-                self._hot.detach()
-            left = self._every_ns - (time.monotonic_ns() - began)
-            self._end.wait(max(0, left) / 1e9)
             now = time.monotonic_ns()
-            self._give(self._counted(now, now - counted))
+            if self._hot is not None and not self.stuck():
+                if not is_open and now >= due:
+                    self._hot.attach()
+                    opened, due, is_open = time.monotonic_ns(), now + self._every_ns, True
+                elif is_open and self._window_ns < self._every_ns and now - opened >= self._window_ns:
+                    self._hot.detach()
+                    is_open = False
+            if now - counted >= SECOND:
+                self._give(self._counted(now, now - counted))
+                counted = now
             self.cost_ns = time.thread_time_ns()
-            counted = now
+            ahead = counted + SECOND if not is_open else min(counted + SECOND, opened + self._window_ns)
+            self._end.wait(max(SHORTEST, ahead - time.monotonic_ns()) / 1e9)
+        now = time.monotonic_ns()
+        self._give(self._counted(now, now - counted))
 
     def _counted(self, monotonic_ns: int, elapsed_ns: int) -> Recording:
         rows = Recording(self._node)

@@ -18,6 +18,7 @@ from exhume.node.cgroups import Tree
 from exhume.node.facts import facts
 from exhume.node.root import Reader, Root
 from exhume.recorder import sources
+from exhume.recorder.latency import Latency, Options
 from exhume.recording.recording import Node, Recording
 
 # How long after the window the other thread may still take for its last readings.
@@ -25,6 +26,7 @@ GRACE_NS = 10_000_000_000
 # How long one read may be held by the kernel before the others go on without it. systemd has a deadline of its own, of 1.5 s.
 STUCK_NS = 2_500_000_000
 ANCHOR_EVERY_NS = 1_000_000_000
+LATENCY = Options(brief=True)
 # Readings that are due within so long of each other are done together.
 TOGETHER_NS = 50_000_000
 
@@ -217,12 +219,22 @@ def record(root: Root, for_ns: int, progress: Callable[[float], None] | None = N
         fast = [Source(reader, clock.now()) for reader in sources.fast(root)]
         others = [Source(reader, clock.now()) for reader in sources.steady(root, tree)]
         crew = Crew(others, recording.node, clock.now, strict)
-        _keep_time(recording, clock, fast, for_ns, crew, progress, strict)
+        latency = Latency(root, recording.node, LATENCY)
+        latency.start()
+        try:
+            _keep_time(recording, clock, fast, for_ns, crew, progress, strict)
+        finally:
+            latency.finish()
         crew.finish(recording)
         recording["sources"].add(clock.now(), "clock", *clock_state(clock), 0)
         _count_own_wait(recording, clock.now())
     for source in fast + others:
         recording["sources"].add(*said(source, crew))
+    latency.collect(recording)
+    for row in latency.sources():
+        recording["sources"].add(*row)
+    if strict and latency.failure is not None:
+        raise latency.failure
     return recording
 
 

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal, Self, overload
 
 from exhume.errors import Unreadable
@@ -93,6 +94,7 @@ class Btf:
         self._frontier = 0  # word where the walk goes on
         self._steps = _Steps()
         self._found: dict[str, int | None] = {}
+        self._per_cpu: dict[int, int] | None = None
 
     @classmethod
     def vmlinux(cls, path: str | os.PathLike[str] = VMLINUX) -> Self:
@@ -177,20 +179,28 @@ class Btf:
 
     def per_cpu(self, name: str) -> int | None:
         """Bytes from where a CPU's own variables begin to this one of them; whoever knows where one is knows the others."""
-        variable, section = self._number(name, _VARIABLE), self._number(_PER_CPU, _SECTION)
-        if variable is None or section is None:
-            return None
-        start = self._start_of(section)
-        for at in range(start + 3, start + 3 + 3 * _vlen(self._words[start + 1]), 3):
-            if self._words[at] == variable:
-                return self._words[at + 1]
-        return None
+        variable = self._number(name, _VARIABLE)
+        if self._per_cpu is None:
+            self._per_cpu = self._per_cpu_section()
+        return None if variable is None else self._per_cpu.get(variable)
 
     def function(self, name: str) -> int | None:
         """The number of a function, as programs name what they are attached to."""
         return self._number(name, _FUNCTION)
 
     # Names to places
+
+    def _per_cpu_section(self) -> dict[int, int]:
+        """Offsets by type number. The section is the last of all types or nearly so, and the walk would take long to get
+        there: its name is that of nothing else, and its entries lie one after the other without overlap."""
+        for word in self._occurrences(_PER_CPU):
+            if word + 2 >= len(self._words) or self._kind_at(word) != _SECTION:
+                continue
+            end = word + 3 + 3 * _vlen(self._words[word + 1])
+            entries = [tuple(self._words[at : at + 3]) for at in range(word + 3, min(end, len(self._words) - 2), 3)]
+            if all(before[1] + before[2] <= after[1] for before, after in pairwise(entries)):
+                return {number: offset for number, offset, _ in entries}
+        return {}
 
     def _number(self, name: str, kind: int) -> int | None:
         for word in self._occurrences(name):

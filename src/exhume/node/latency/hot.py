@@ -1,8 +1,9 @@
 """Softirqs, NAPI polls and the run queue, measured in windows.
 
-These events can come a million times a second, and four programs on them cost 17 % of a flood of packets when tried. So they
-are loaded once, attached for a part of each second and detached again: what is rare in time is seen by those who look at
-what is outstanding, and the windows say how the node does otherwise.
+These events can come a million times a second, and a hit costs about 90 ns (softirqs, NAPI) or 150 ns (run queue): 30 % of a
+flood over veth, 17 % of a pipe ping-pong on one core, as long as they are attached. So they are loaded once, attached for a
+part of each second and detached again (2 ms each): what is late for long is found by those who look at what is outstanding,
+and the windows say how the node does otherwise.
 """
 
 import struct

@@ -176,8 +176,9 @@ def sched_waking(maps: Maps, btf: Btf) -> Builder:
 def sched_switch(maps: Maps, btf: Btf) -> Builder:
     """(bool preempt, struct task_struct *prev, *next, ...): from here `prev` waits, if it could go on, and `next` does not.
 
-    The fourth argument, the state of `prev` (5.18, fa2c3254d7cf), is not there on all kernels, so the state is read. A thread
-    that goes to sleep and is being woken at this moment is in TASK_WAKING by then, not yet in TASK_RUNNING, which is 0.
+    The fourth argument, the state of `prev` (5.18, fa2c3254d7cf and 9c2136be0878), is not there on all kernels, so the state
+    is read. A thread that goes to sleep and is being woken at this moment is in TASK_WAKING by then, not yet in TASK_RUNNING,
+    which is 0.
     """
     fields = TaskFields.of(btf)
     p = Builder()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import Unreadable
-from exhume.kernel.bpf import R0, R1, R6, R7, R8, R9, Address, Block, Btf, BtfError, Builder, Features, Routine
+from exhume.kernel.bpf import R0, R1, R2, R6, R7, R8, R9, Address, Block, Btf, BtfError, Builder, Features, Routine
 from exhume.kernel.bpf.asm import Loop
 from exhume.kernel.bpf.features import HERE
 from exhume.node.latency.discover import Thread
@@ -30,36 +30,55 @@ VECTORS: Final = 10
 VECTOR_NAMES: Final = ("hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu")
 NAPI_DUE: Final = 1  # NAPI_STATE_SCHED is the first bit of napi_struct.state (include/linux/netdevice.h)
 
-_ROWS = 64
+_ROWS = 32
 """So many threads and so many cores are looked at in one run, which is one section that cannot be preempted."""
 
 _INFO = [("pcount", "u8"), ("run_delay", "u8"), ("last_queued", "u8")]
-THREAD: Final = np.dtype([("task", "u8"), ("napi", "u8"), ("tid", "u4"), ("cpu", "u4"), *_INFO, ("state", "u8")])
+_BEFORE = [("pcount_before", "u8"), ("run_delay_before", "u8")]
+THREAD: Final = np.dtype(
+    [
+        ("task", "u8"),
+        ("napi", "u8"),
+        ("tid", "u4"),
+        ("cpu", "u4"),
+        ("there", "u4"),
+        ("unused", "u4"),
+        *_BEFORE,
+        *_INFO,
+        ("state", "u8"),
+    ]
+)
 CORE: Final = np.dtype(
     [
         ("task", "u8"),
         ("known", "u4"),
-        ("pending", "u4"),
+        ("pending_before", "u4"),
+        ("softirqs_before", "u4", VECTORS),
         ("softirqs", "u4", VECTORS),
+        ("pending", "u4"),
         ("curr_tid", "u4"),
         ("curr_pid", "u4"),
         ("curr_comm", "V16"),
         ("tid", "u4"),
         ("netns", "u4"),
+        ("unused", "u4"),
+        *_BEFORE,
         *_INFO,
         ("device", "V16"),
     ]
 )
-HEAD: Final = np.dtype([("threads", "u4"), ("cores", "u4")])
+HEAD: Final = np.dtype([("threads", "u4"), ("cores", "u4"), ("late_ns", "u8"), ("telling", "u8")])
 _CORES_AT = HEAD.itemsize + _ROWS * THREAD.itemsize
 _SIZE = _CORES_AT + _ROWS * CORE.itemsize
 
 Rows = NDArray[np.void]
+_NOTHING = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen, on the recording's clock, which is the run queues' clock as well."""
+    """What was seen, on the recording's clock, which is the run queues' clock as well, and beside it what the look before saw
+    (0 the first time). A thread that is gone, or another one by now, is not `there`, a core that was not read not `known`."""
 
     time: int
     threads: Rows
@@ -158,28 +177,41 @@ def _pending(btf: Btf) -> int | None:
 class Looker:
     """Looks at cores, each by its ksoftirqd, and at threads. Raises Unreadable where it cannot."""
 
-    def __init__(self, btf: Btf, features: Features = HERE) -> None:
+    def __init__(self, btf: Btf, threshold_ns: int, features: Features = HERE) -> None:
+        """A wait of `threshold_ns` that is over already is worth telling, too."""
+        self._threshold_ns = threshold_ns
         self._cores: list[Thread] = []
         self._threads: list[Thread] = []
-        self._questions: list[bytes] = []
+        self._used = 0
+        self._blocks: list[tuple[Block, Routine]] = []
         try:
             places = _Places.of(btf)
         except BtfError as error:
             raise Unreadable(f"who waits for a core cannot be looked at: {error}") from None
         self.sees_softirqs = places.pending is not None and places.softirqs is not None
         """Whether this kernel's BTF tells which softirqs are due and which ran."""
-        self._block = Block(_SIZE, features=features)
+        self._places, self._features = places, features
+        self._more()
+
+    def _more(self) -> None:
+        """Room for as many threads and cores again."""
+        block = Block(_SIZE, features=self._features)
         try:
-            self._routine = Routine(_program(places, self._block, features), name="exhume_look", features=features)
+            program = _program(self._places, block, self._features)
+            routine = Routine(program, name="exhume_look", features=self._features)
         except BaseException:
-            self._block.close()
+            block.close()
             raise
+        self._blocks.append((block, routine))
 
     def watch(self, threads: list[Thread], ksoftirqd: list[Thread]) -> None:
         """Rows of the looks from now on are in this order."""
         self._threads, self._cores = threads, ksoftirqd
-        most = max(len(threads), len(ksoftirqd))
-        self._questions = [_question(threads[at : at + _ROWS], ksoftirqd[at : at + _ROWS]) for at in range(0, most, _ROWS)]
+        self._used = -(-max(len(threads), len(ksoftirqd)) // _ROWS)
+        while len(self._blocks) < self._used:
+            self._more()
+        for at, (block, _) in zip(range(0, self._used * _ROWS, _ROWS), self._blocks, strict=False):
+            block.write(_question(threads[at : at + _ROWS], ksoftirqd[at : at + _ROWS], self._threshold_ns))
 
     @property
     def threads(self) -> list[Thread]:
@@ -189,21 +221,29 @@ class Looker:
     def cores(self) -> list[Thread]:
         return self._cores
 
-    def look(self, time: int) -> Look:
-        """`time` is now. A thread that is gone, or is another one by now, has `task` 0; a core that was not read `known` 0."""
+    def glance(self) -> bool:
+        """Look, and say whether there is anything to see: somebody waits, or waited for long, or a softirq is due."""
+        telling = False
+        for block, routine in self._blocks[: self._used]:
+            routine.run()
+            telling = telling or block.read(_TELLING, 8) != _NOTHING
+        return telling
+
+    def seen(self, time: int) -> Look:
+        """What the last glance saw; `time` is when that was."""
         threads, cores = [], []
-        for question in self._questions:
-            self._block.write(question)
-            self._routine.run()
-            raw = self._block.read()
+        for block, _ in self._blocks[: self._used]:
+            raw = block.read()
             counts = np.frombuffer(raw, HEAD, 1)[0]
             threads.append(np.frombuffer(raw, THREAD, int(counts["threads"]), HEAD.itemsize))
             cores.append(np.frombuffer(raw, CORE, int(counts["cores"]), _CORES_AT))
         return Look(time, _joined(threads, THREAD), _joined(cores, CORE))
 
     def close(self) -> None:
-        self._routine.close()
-        self._block.close()
+        for block, routine in self._blocks:
+            routine.close()
+            block.close()
+        self._blocks = []
 
     def __enter__(self) -> Self:
         return self
@@ -218,9 +258,9 @@ def _joined(pieces: list[Rows], kind: np.dtype[Any]) -> Rows:
     return np.concatenate(pieces) if pieces else np.zeros(0, kind)
 
 
-def _question(threads: list[Thread], ksoftirqd: list[Thread]) -> bytes:
+def _question(threads: list[Thread], ksoftirqd: list[Thread], late_ns: int) -> bytes:
     head, rows, cores = np.zeros(1, HEAD), np.zeros(_ROWS, THREAD), np.zeros(_ROWS, CORE)
-    head["threads"], head["cores"] = len(threads), len(ksoftirqd)
+    head["threads"], head["cores"], head["late_ns"] = len(threads), len(ksoftirqd), late_ns
     for row, thread in zip(rows, threads, strict=False):
         row["task"], row["napi"], row["tid"] = thread.task, thread.napi, thread.tid
     for row, thread in zip(cores, ksoftirqd, strict=False):
@@ -230,19 +270,24 @@ def _question(threads: list[Thread], ksoftirqd: list[Thread]) -> bytes:
 
 def _program(places: _Places, block: Block, features: Features) -> Builder:
     p = Builder(features)
+    held = p.stack(8)
     p.address_of(R6, block)
+    p.store(R6 + _TELLING, 0)
     with p.loop(R8, _ROWS) as turn:
         _row(p, "threads", HEAD.itemsize, THREAD, turn)
+        p.store(R9 + _place(THREAD, "there"), 0, 4)
         _same_task(p, places, THREAD, turn)
+        p.store(R9 + _place(THREAD, "there"), 1, 4)
         _copy_info(p, places, THREAD)
         p.copy(R9 + _place(THREAD, "cpu"), 4, R7 + places.task_cpu)
         if places.napi_state is not None:
             p.load(R7, R9 + _place(THREAD, "napi"))
             with p.when(R7, "!=", 0):
                 p.copy(R9 + _place(THREAD, "state"), 8, R7 + places.napi_state)
-    held = p.stack(8)
+        _tell_waits(p)
     with p.loop(R8, _ROWS) as turn:
         _row(p, "cores", _CORES_AT, CORE, turn)
+        p.store(_core_column("known"), 0, 4)
         _same_task(p, places, CORE, turn)
         p.read(R0, R7 + places.queue)
         p.read(R0, R0 + places.run_queue)
@@ -252,6 +297,8 @@ def _program(places: _Places, block: Block, features: Features) -> Builder:
         _copy_info(p, places, CORE)
         p.load(R7, held)
         _core(p, places, held)
+        with p.when(R1, "!=", 0):
+            p.store(R6 + _TELLING, 1)
     p.exit(0)
     return p
 
@@ -271,17 +318,34 @@ def _same_task(p: Builder, places: _Places, of: np.dtype[Any], turn: Loop) -> No
     p.load(R7, R9 + _place(of, "task"))
     p.read(R0, R7 + places.pid, 4)
     p.load(R1, R9 + _place(of, "tid"), 4)
-    with p.when(R0, "!=", R1):
-        p.store(R9 + _place(of, "task"), 0)
-        p.jump(turn.next)
+    p.jump_if(R0, "!=", R1, turn.next)
+
+
+def _tell_waits(p: Builder) -> None:
+    """A thread is worth telling of if it waits, or if it waited so long since the last look."""
+    p.load(R1, R9 + _place(THREAD, "last_queued"))
+    p.jump_if(R1, "!=", 0, "telling")
+    p.load(R1, R9 + _place(THREAD, "run_delay"))
+    p.load(R2, R9 + _place(THREAD, "run_delay_before"))
+    p.sub(R1, R2)
+    p.load(R2, R6 + _place(HEAD, "late_ns"))
+    p.jump_if(R1, "<", R2, "not telling")
+    p.label("telling")
+    p.store(R6 + _TELLING, 1)
+    p.label("not telling")
 
 
 def _core(p: Builder, places: _Places, held: Address) -> None:
-    """R7 is the core's run queue."""
+    """R7 is the core's run queue. R1 = what is due there."""
     p.store(_core_column("known"), 1, 4)
     if places.softirqs is not None:
+        for at in range(0, 4 * VECTORS, 4):
+            p.load(R1, _core_column("softirqs") + at, 4)
+            p.store(_core_column("softirqs_before") + at, R1, 4)
         p.copy(_core_column("softirqs"), 4 * VECTORS, R7 + places.softirqs)
     if places.pending is not None:
+        p.load(R1, _core_column("pending"), 4)
+        p.store(_core_column("pending_before"), R1, 4)
         p.copy(_core_column("pending"), 4, R7 + places.pending)
         if places.softnet is not None:
             p.load(R1, _core_column("pending"), 4)
@@ -291,11 +355,13 @@ def _core(p: Builder, places: _Places, held: Address) -> None:
     p.copy(_core_column("curr_tid"), 4, R7 + places.pid)
     p.copy(_core_column("curr_pid"), 4, R7 + places.tgid)
     p.copy(_core_column("curr_comm"), 16, R7 + places.comm)
+    p.load(R1, _core_column("pending"), 4)
 
 
 def _first_in_line(p: Builder, softnet: _Softnet, held: Address) -> None:
     """The device whose poll that core does next. Its list is read without a lock while that core may change it: what cannot
     be read stays empty. An empty list leads back to itself, and then there is no device."""
+    p.store(_core_column("device"), 0)
     p.read(R0, R7 + softnet.poll_list)
     p.mov(R1, R7 + softnet.poll_list)
     with p.when(R0, "!=", R1):
@@ -309,6 +375,9 @@ def _first_in_line(p: Builder, softnet: _Softnet, held: Address) -> None:
 
 
 def _copy_info(p: Builder, places: _Places, into: np.dtype[Any]) -> None:
+    for name, _ in _BEFORE:
+        p.load(R1, R9 + _place(into, name.removesuffix("_before")))
+        p.store(R9 + _place(into, name), R1)
     for name, place in places.info.items():
         p.copy(R9 + _place(into, name), 8, R7 + place)
 
@@ -321,3 +390,6 @@ def _place(of: np.dtype[Any], name: str) -> int:
     fields = of.fields
     assert fields is not None
     return int(fields[name][1])
+
+
+_TELLING: Final = _place(HEAD, "telling")

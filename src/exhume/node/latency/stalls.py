@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from exhume.node.latency.discover import Thread, core_of, polls
-from exhume.node.latency.look import CORE, NAPI_DUE, NET, THREAD, VECTOR_NAMES, VECTORS, Look, Rows
+from exhume.node.latency.look import NAPI_DUE, NET, VECTOR_NAMES, VECTORS, Look, Rows
 from exhume.text import decode
 
 What = Literal["napi", "softirq", "runqueue"]
@@ -89,18 +89,12 @@ class _Wait:
 class Stalls:
     """Remembers from one look to the next what is needed to tell a stall, and nothing else."""
 
-    def __init__(self, threshold_ns: int, early_ns: int = 0) -> None:
-        """From `early_ns` on a wait is worth a closer look at its core, long before it is a stall."""
+    def __init__(self, threshold_ns: int) -> None:
         self.threshold_ns = threshold_ns
-        self._early_ns = early_ns or threshold_ns // 5
         self._waits: dict[int, _Wait] = {}
         """By thread."""
-        self._watched: list[Thread] = []
-        self._rows: Rows = np.zeros(0, THREAD)
         self._stuck: dict[int, _Wait] = {}
         """By core."""
-        self._cores: Rows = np.zeros(0, CORE)
-        self._core_threads: list[Thread] = []
         self._time = 0
 
     def add(self, look: Look, threads: list[Thread], ksoftirqd: list[Thread]) -> list[Change]:
@@ -123,10 +117,14 @@ class Stalls:
         self._waits, self._stuck = {}, {}
         return changes
 
-    def suspicious(self, now: int) -> set[int]:
-        """Cores on which something has waited for a while: worth sampling to see who is there."""
-        waits = (*self._waits.values(), *self._stuck.values())
-        return {wait.stall.core for wait in waits if wait.due and wait.stall.length_ns(now) >= self._early_ns}
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits, as far as was seen: a look that has nothing to tell need not be added."""
+        return not self._waits and not self._stuck
+
+    def skip(self, time: int) -> None:
+        """A look at `time` had nothing to tell."""
+        self._time = time
 
     @property
     def open(self) -> list[Stall]:
@@ -137,29 +135,23 @@ class Stalls:
 
     def _add_threads(self, look: Look, threads: list[Thread], holders: "_Holders", changes: list[Change]) -> None:
         rows = look.threads
-        if self._watched is not threads:  # others are watched than at the last look: what is known of each goes with it
-            known = {thread.tid: row for thread, row in zip(self._watched, self._rows, strict=True)}
-            self._rows = rows.copy()
-            for row, thread in zip(self._rows, threads, strict=True):
-                if thread.tid in known:
-                    row["pcount"], row["run_delay"] = known[thread.tid]["pcount"], known[thread.tid]["run_delay"]
-            self._watched = threads
-            self._waits = {tid: wait for tid, wait in self._waits.items() if tid in {thread.tid for thread in threads}}
-        there = rows["task"] != 0
+        there = rows["there"] != 0
         waiting = (rows["last_queued"] != 0) & there
-        interesting = waiting | (there & (rows["run_delay"] - self._rows["run_delay"] >= self.threshold_ns))
+        grown = (rows["run_delay"] - rows["run_delay_before"] >= self.threshold_ns) & (rows["pcount_before"] != 0)
+        interesting = waiting | (there & grown)
         if self._waits:
             interesting |= np.isin(rows["tid"], list(self._waits))
         for i in np.flatnonzero(interesting).tolist():
-            self._add_thread(look.time, threads[i], rows[i], self._rows[i], bool(there[i]), holders, changes)
-        self._rows = rows
+            self._add_thread(look.time, threads[i], rows[i], bool(there[i]), holders, changes)
+        if self._waits:
+            known = set(rows["tid"].tolist())
+            self._waits = {tid: wait for tid, wait in self._waits.items() if tid in known}
 
     def _add_thread(
         self,
         now: int,
         thread: Thread,
         row: np.void,
-        before: np.void,
         there: bool,
         holders: "_Holders",
         changes: list[Change],
@@ -175,12 +167,12 @@ class Stalls:
                 self._over(wait, now, run_delay - wait.run_delay, pcount - wait.pcount, changes)
             wait = None
         elif wait is None and not waiting:
-            self._unseen(now, thread, row, before, changes)
+            self._unseen(now, thread, row, changes)
         if not waiting:
             return
         if wait is None:
             stall = Stall("napi" if polls(thread) else "runqueue", core, queued, thread, thread.device, thread.netns)
-            wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now, _usual(before, row))
+            wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now, _usual(row))
         wait.seen = now
         wait.due = wait.due or bool(int(row["state"]) & NAPI_DUE)
         self._go_on(wait, now, holders, changes)
@@ -202,44 +194,39 @@ class Stalls:
         if wait.due and (wait.told or length >= self.threshold_ns):
             changes.append(Change(stall, over=True))
 
-    def _unseen(self, now: int, thread: Thread, row: np.void, before: np.void, changes: list[Change]) -> None:
+    def _unseen(self, now: int, thread: Thread, row: np.void, changes: list[Change]) -> None:
         """A wait that began and ended between two looks. Of several, one was as long as their mean at least."""
-        times = int(row["pcount"]) - int(before["pcount"])
-        longest = (int(row["run_delay"]) - int(before["run_delay"])) // max(1, times)
-        if times < 1 or longest < self.threshold_ns:
+        times, waited = _between(row)
+        longest = waited // max(1, times)
+        if times < 1 or longest < self.threshold_ns or not int(row["pcount_before"]):
             return
         core = int(row["cpu"])
         stall = Stall(
             "napi" if polls(thread) else "runqueue", core, now - longest, thread, thread.device, thread.netns, end=now
         )
-        stall.error_ns = 0 if times == 1 else longest * (times - 1)
+        stall.error_ns = waited - longest
         changes.append(Change(stall, over=True))
 
     # Softirqs
 
     def _add_cores(self, look: Look, ksoftirqd: list[Thread], holders: "_Holders", changes: list[Change]) -> None:
-        rows, before = look.cores, self._cores
-        comparable = len(before) == len(rows) and self._core_threads is ksoftirqd
-        self._cores, self._core_threads = rows, ksoftirqd
-        if not len(rows) or not comparable:
-            self._stuck = {}
+        rows = look.cores
+        if not len(rows):
             return
-        same = rows["softirqs"] == before["softirqs"]
-        waits = ((rows["pending"] & before["pending"])[:, None] & _BITS) != 0
-        known = (rows["known"] != 0) & (before["known"] != 0)
-        stuck = ((same & waits) @ _BITS.astype(np.int64)) * known
+        same = rows["softirqs"] == rows["softirqs_before"]
+        waits = ((rows["pending"] & rows["pending_before"])[:, None] & _BITS) != 0
+        stuck = ((same & waits) @ _BITS.astype(np.int64)) * (rows["known"] != 0)
+        still = set()
         for i in np.flatnonzero(stuck).tolist():
-            self._add_stuck(look.time, core_of(ksoftirqd[i]), int(stuck[i]), rows[i], before[i], holders, changes)
-        still = {core_of(ksoftirqd[i]) for i in np.flatnonzero(stuck).tolist()}
+            still.add(core_of(ksoftirqd[i]))
+            self._add_stuck(look.time, core_of(ksoftirqd[i]), int(stuck[i]), rows[i], holders, changes)
         for core in [core for core in self._stuck if core not in still]:
             wait = self._stuck.pop(core)
             row = next((rows[i] for i, thread in enumerate(ksoftirqd) if core_of(thread) == core), None)
             if row is not None:
                 self._served(wait, look.time, row, changes)
 
-    def _add_stuck(
-        self, now: int, core: int, bits: int, row: np.void, before: np.void, holders: "_Holders", changes: list[Change]
-    ) -> None:
+    def _add_stuck(self, now: int, core: int, bits: int, row: np.void, holders: "_Holders", changes: list[Change]) -> None:
         wait = self._stuck.get(core)
         if wait is None:
             queued = int(row["last_queued"])
@@ -266,9 +253,14 @@ class Stalls:
                 changes.append(Change(wait.stall, over=True))
 
 
-def _usual(before: np.void, row: np.void) -> int:
+def _between(row: np.void) -> tuple[int, int]:
+    """How often a thread got a core between the last two looks, and how long it had waited for that in all."""
+    return int(row["pcount"]) - int(row["pcount_before"]), int(row["run_delay"]) - int(row["run_delay_before"])
+
+
+def _usual(row: np.void) -> int:
     """A thread's mean wait between two looks; over its whole life where it did not run between them."""
-    times, waited = int(row["pcount"]) - int(before["pcount"]), int(row["run_delay"]) - int(before["run_delay"])
+    times, waited = _between(row)
     return waited // times if times > 0 else int(row["run_delay"]) // max(1, int(row["pcount"]))
 
 

@@ -80,8 +80,8 @@ class WeakLooker:
         if parse_schedstat(root.read("proc/self/schedstat" if root.own else "proc/1/schedstat", 256)) is None:
             raise Unreadable("/proc/PID/schedstat is empty: the kernel was built without CONFIG_SCHED_INFO")
         self._threads: list[Thread] = []
-        self._last: dict[int, tuple[int, int]] = {}
-        """How long each had run, and on which core it was."""
+        self._last: dict[int, tuple[int, int, int, int]] = {}
+        """How long each had run, on which core it was, how long it had waited, how often it got a core."""
         self._since: dict[int, int] = {}
         """The last look at which each that waits now had run since the one before."""
         self._time = 0
@@ -101,7 +101,10 @@ class WeakLooker:
     def cores(self) -> list[Thread]:
         return []
 
-    def look(self, time: int) -> Look:
+    def glance(self) -> bool:
+        return True
+
+    def seen(self, time: int) -> Look:
         rows = np.zeros(len(self._threads), THREAD)
         for row, thread in zip(rows, self._threads, strict=True):
             self._fill(row, thread, time)
@@ -113,7 +116,7 @@ class WeakLooker:
 
     def _fill(self, row: np.void, thread: Thread, time: int) -> None:
         place = self._root.at(f"proc/{thread.tid}")
-        before, core = self._last.get(thread.tid, (-1, -1))
+        before, core, waited, times = self._last.get(thread.tid, (-1, -1, 0, 0))
         state = ""
         try:
             account = parse_schedstat(read_at(f"{place}/schedstat", 256))
@@ -126,8 +129,9 @@ class WeakLooker:
                 state, core = stat.state, stat.core
         except OSError:
             return
-        self._last[thread.tid] = (account[0], core)
-        row["task"], row["tid"], row["cpu"], row["run_delay"], row["pcount"] = 1, thread.tid, core, account[1], account[2]
+        self._last[thread.tid] = (account[0], core, account[1], account[2])
+        row["there"], row["tid"], row["cpu"], row["run_delay"], row["pcount"] = 1, thread.tid, core, account[1], account[2]
+        row["run_delay_before"], row["pcount_before"] = waited, times
         if state == "R" and before == account[0]:
             row["last_queued"] = self._since.setdefault(thread.tid, self._time)
         else:
