@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check, imports, record, store, zombies
+from bench import check, imports, latency, record, store, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -30,6 +30,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "store-window": store.store_window,
     "store-growth": store.store_growth,
     "import-cost": imports.import_cost,
+    "latency-stalls": latency.latency_stalls,
+    "latency-announce": latency.latency_announce,
+    "latency-healthy": latency.latency_healthy,
+    "latency-overhead": latency.latency_overhead,
 }
 
 

@@ -79,9 +79,22 @@ def _remove() -> None:
         subprocess.run(("ip", "netns", "del", name), check=False, capture_output=True)
 
 
+def _poll_by_thread(real_time: bool) -> int:
+    # So that packets take the way through NAPI: see veth_xmit in drivers/net/veth.c
+    _run("ip", "netns", "exec", SENDER, "ethtool", "-K", NEAR, "tso", "off", "gso", "off")
+    _run("ip", "netns", "exec", RECEIVER, "ethtool", "-K", FAR, "gro", "on")
+    _run("ip", "netns", "exec", RECEIVER, "sh", "-c", f"echo 1 > /sys/class/net/{FAR}/threaded")
+    (thread,) = _pollers()
+    os.sched_setaffinity(thread, {CORE})
+    if real_time:
+        os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(1))
+    return thread
+
+
 @contextmanager
-def link(*, real_time: bool = False, traffic: bool = True) -> Iterator[Link]:
-    """With `real_time` the NAPI thread is of that class itself: then the scheduler's fair server does not let it in either."""
+def link(*, real_time: bool = False, traffic: bool = True, threaded: bool = True) -> Iterator[Link]:
+    """With `real_time` the NAPI thread is of that class itself: then the scheduler's fair server does not let it in either.
+    Without `threaded` packets go by the backlog of the core that sends them."""
     _remove()
     sender = None
     try:
@@ -91,14 +104,9 @@ def link(*, real_time: bool = False, traffic: bool = True) -> Iterator[Link]:
         for name, device, address in ((SENDER, NEAR, "10.77.3.1/24"), (RECEIVER, FAR, "10.77.3.2/24")):
             _run("ip", "-n", name, "addr", "add", address, "dev", device)
             _run("ip", "-n", name, "link", "set", device, "up")
-        # So that packets take the way through NAPI: see veth_xmit in drivers/net/veth.c
-        _run("ip", "netns", "exec", SENDER, "ethtool", "-K", NEAR, "tso", "off", "gso", "off")
-        _run("ip", "netns", "exec", RECEIVER, "ethtool", "-K", FAR, "gro", "on")
-        _run("ip", "netns", "exec", RECEIVER, "sh", "-c", f"echo 1 > /sys/class/net/{FAR}/threaded")
-        (thread,) = _pollers()
-        os.sched_setaffinity(thread, {CORE})
-        if real_time:
-            os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(1))
+        thread = 0
+        if threaded:
+            thread = _poll_by_thread(real_time)
         if traffic:
             sender = subprocess.Popen(("ip", "netns", "exec", SENDER, sys.executable, "-c", _TRAFFIC))
             os.sched_setaffinity(sender.pid, {0})

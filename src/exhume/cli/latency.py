@@ -9,7 +9,6 @@ from exhume.cli.duration import duration_ns
 from exhume.errors import UsageError
 
 if TYPE_CHECKING:
-    from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
     from exhume.recorder.latency import Options, Told
     from exhume.verdict.latency import LatencyReport
@@ -51,8 +50,6 @@ def run(args: argparse.Namespace) -> int:
     import os
     import re
 
-    from exhume.cli.stopping import Stopping
-
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
         raise UsageError("--for must be between 200ms and 24h")
     if not 5_000_000 <= args.threshold <= 60 * 10**9:
@@ -63,9 +60,25 @@ def run(args: argparse.Namespace) -> int:
         re.compile(args.threads)
     except re.error as error:
         raise UsageError(f"--threads {args.threads!r} is not a regular expression: {error}") from None
-    with Stopping() as stop:
+    return _watch(args)
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from exhume.cli.stopping import Stopping
+    from exhume.cli.terminal import Progress
+    from exhume.node.root import Root
+    from exhume.recorder.latency_alone import LatencyAlone
+    from exhume.verdict.latency import latency_report
+
+    progress = Progress("watching")
+    told = _Teller(args, progress) if args.watch or args.verbose else None
+    with Stopping() as stop, LatencyAlone(Root(args.host), _options(args), told) as watch:
         while True:
-            report = _look(args, stop)
+            try:
+                recording = watch.window(args.window_ns, progress, stop, last=not args.watch)
+            finally:
+                progress.clear()
+            report = latency_report(recording, args.device, args.threshold / 1e6)
             _show(args, report)
             if not args.watch or stop():
                 return CODES[report.health]
@@ -80,21 +93,6 @@ def _options(args: argparse.Namespace) -> "Options":
         names=args.threads,
         window_ns=10 * SECOND if args.full else 500_000_000,
     )
-
-
-def _look(args: argparse.Namespace, stop: "Stopping") -> "LatencyReport":
-    from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
-    from exhume.recorder.latency_alone import record_latency
-    from exhume.verdict.latency import latency_report
-
-    progress = Progress("watching")
-    told = _Teller(args, progress) if args.watch or args.verbose else None
-    try:
-        recording = record_latency(Root(args.host), args.window_ns, _options(args), progress, told, stop)
-    finally:
-        progress.clear()
-    return latency_report(recording, args.device, args.threshold / 1e6)
 
 
 class _Teller:

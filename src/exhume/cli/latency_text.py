@@ -111,7 +111,7 @@ def _sources(report: LatencyReport, style: Style, columns: int, verbose: bool) -
     for name, state, reason in report.sources:
         if verbose or (state == "off" and name.startswith("latency")) or reason.startswith("weaker"):
             lines += wrap(printable(f"{name} {state}{f': {reason}' if reason else ''}", 400), "  ", "    ", columns)
-    share = next((probe.share for probe in report.probes if probe.what in ("napi", "softirq", "runqueue")), 1.0)
+    share = max((probe.share for probe in report.probes if probe.what in ("napi", "softirq", "runqueue")), default=1.0)
     if share < 1:
         text = f"histograms from {share:.0%} of the time, stalls from all of it; --full measures every event, and costs more"
         lines += wrap(text, "  ", "  ", columns)

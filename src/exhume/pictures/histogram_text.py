@@ -7,7 +7,7 @@ from typing import Final
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 EMPTY: Final = "·"
 # Where a bucket begins, for the axis: each takes three columns or more.
-_MARKS: Final = {1: "1us", 5: "16", 8: "128", 11: "1ms", 15: "16", 18: "128", 21: "1s", 25: "16"}
+_MARKS: Final = {1: "1us", 5: "16us", 11: "1ms", 15: "16ms", 21: "1s", 25: "16s"}
 
 
 def strip(buckets: Sequence[int], marked: Sequence[int] = ()) -> str:

@@ -1,8 +1,9 @@
-"""A recording of latency alone: the watch for a while, with what network devices there are."""
+"""Recordings of latency alone: one watch, cut into windows, with what network devices there are."""
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from types import TracebackType
+from typing import Self
 
 from exhume.errors import Unreadable
 from exhume.kernel.clock import Clock
@@ -16,58 +17,68 @@ from exhume.recorder.latency import SECOND, Latency, Options, Told
 from exhume.recording.recording import Recording
 
 
-def record_latency(
-    root: Root,
-    for_ns: int,
-    options: Options,
-    progress: Callable[[float], None] | None = None,
-    on_stall: Callable[[Told], None] | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Recording:
-    """The backlogs, interrupts and devices are read at the beginning and at the end: they say which device a core serves."""
-    recording = Recording(facts(root, Tree(root).layout))
-    readers: list[Reader] = [Softnet(root), Interrupts(root), Nic(root)]
-    watch = Latency(root, recording.node, options, on_stall)
-    with Clock() as clock:
-        _anchor(recording, clock)
-        notes = _read(recording, clock, readers)
-        watch.start()
-        watch.ready.wait(10)
-        _anchor(recording, clock)
-        start = time.monotonic_ns()
-        anchored = start
-        while (now := time.monotonic_ns()) < start + for_ns and watch.is_alive() and not stop():
+class LatencyAlone:
+    """A context manager. The watch goes on between windows, so that nothing falls between them."""
+
+    def __init__(self, root: Root, options: Options, on_stall: Callable[[Told], None] | None = None) -> None:
+        self._node = facts(root, Tree(root).layout)
+        self._readers: list[Reader] = [Softnet(root), Interrupts(root), Nic(root)]
+        self._watch = Latency(root, self._node, options, on_stall)
+        self._clock = Clock()
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        self._watch.ready.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._watch.finish()
+        self._clock.close()
+
+    def window(
+        self,
+        for_ns: int,
+        progress: Callable[[float], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        last: bool = True,
+    ) -> Recording:
+        """The backlogs, interrupts and devices are read at its beginning and its end: they say which device a core serves.
+        The watch is over after the `last` one."""
+        recording = Recording(self._node)
+        self._anchor(recording)
+        notes = self._read(recording)
+        start = anchored = time.monotonic_ns()
+        while (now := time.monotonic_ns()) < start + for_ns and self._watch.is_alive() and not stop():
             time.sleep(min(0.1, (start + for_ns - now) / 1e9))
             if now - anchored >= SECOND:
                 anchored = now
-                _anchor(recording, clock)
+                self._anchor(recording)
             if progress is not None:
                 progress(min(1.0, (now - start) / for_ns))
-        watch.finish()
-        notes |= _read(recording, clock, readers)
-        _anchor(recording, clock)
+        if last or stop():
+            self._watch.finish()
+        notes |= self._read(recording)
+        self._anchor(recording)
+        self._watch.collect(recording)
         for name, (state, reason) in notes.items():
-            recording["sources"].add(clock.now(), name, state, reason, 0)
-    if watch.failure is not None:
-        raise watch.failure
-    watch.collect(recording)
-    for row in watch.sources():
-        recording["sources"].add(*row)
-    return recording
+            recording["sources"].add(self._clock.now(), name, state, reason, 0)
+        for row in self._watch.sources():
+            recording["sources"].add(*row)
+        if self._watch.failure is not None:
+            raise self._watch.failure
+        return recording
 
+    def _anchor(self, recording: Recording) -> None:
+        anchor = self._clock.anchor()
+        recording["anchors"].add(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
 
-def _anchor(recording: Recording, clock: Clock) -> None:
-    anchor = clock.anchor()
-    recording["anchors"].add(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
-
-
-def _read(recording: Recording, clock: Clock, readers: list[Reader]) -> dict[str, tuple[str, str]]:
-    notes = {}
-    for reader in readers:
-        notes[reader.name] = ("off", "")
-        with suppress(OSError):
+    def _read(self, recording: Recording) -> dict[str, tuple[str, str]]:
+        notes = {}
+        for reader in self._readers:
             try:
-                notes[reader.name] = ("on", reader.read(recording, clock.now()))
+                notes[reader.name] = ("on", reader.read(recording, self._clock.now()))
             except Unreadable as error:
                 notes[reader.name] = ("off", str(error))
-    return notes
+            except OSError as error:
+                notes[reader.name] = ("off", error.strerror or str(error))
+        return notes

@@ -156,6 +156,8 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
             row["count"], row["sum"], row["max"], row["worst_at"], row["worst_pid"], row["worst_comm"], tuple(row["histogram"])
         )
         groups.setdefault(key, []).append((histogram, row["share"]))
+    start, end = recording.window
+    seconds = max(1.0, (end - start) / 1e9)
     merged = {key: merge(histogram for histogram, _ in parts) for key, parts in groups.items()}
     found = []
     for (what, stage, core, device, netns, name), parts in groups.items():
@@ -166,7 +168,8 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
         late = merged.get((what, "stall", core, device, netns, name), EMPTY) if waits else EMPTY
         worst = [s for s in stalls if waits and (s.what, s.core, s.device, s.netns) == (what, core, device, netns)]
         worst.sort(key=lambda stall: -stall.us)
-        share = sum(share for _, share in parts) / len(parts) / 1000
+        # A row is of a second; seconds without a window have no rows.
+        share = min(1.0, sum(share for _, share in parts) / 1000 / seconds)
         stage = "wait" if waits else stage
         found.append(ProbeSeen(what, stage, core, device, netns, name, whole, late, share, tuple(worst[:MOST_WORST])))
     order = {"napi": 0, "softirq": 1, "runqueue": 2, "reclaim": 3, "rstat": 4}
