@@ -229,6 +229,8 @@ def _speedscope(args: argparse.Namespace, folder: "Folder", window: moments.Wind
 def _perfetto(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
     from exhume.profile.exporting import perfetto
 
+    if args.comm or args.pid is not None or args.cgroup:  # a trace of counters alone is not what was asked for
+        _profile(args, folder, window)
     written = perfetto.write(out, folder, _subject(folder, window), filters.choice(args), progress)
     return f"{written.samples:,} samples, {written.counters:,} values of counters, {written.events:,} events"
 

@@ -30,6 +30,8 @@ COLUMNS = {
 def check(document: Any) -> None:
     """Every table has its columns, all as long as it says, and every index leads somewhere."""
     categories = len(document["meta"]["categories"])
+    mains = [thread["pid"] for thread in document["threads"] if thread["isMainThread"]]
+    assert len(mains) == len(set(mains)), "the page shows one main thread a process, and hides the others"
     for thread in document["threads"]:
         for name, columns in COLUMNS.items():
             table = thread[name]

@@ -31,11 +31,17 @@ def write(out: Callable[[bytes], object], samples: Columns, dictionaries: Record
     order = np.argsort(group, kind="stable")
     out(b'{"meta":' + _json(_meta(subject)) + b',"libs":[],"pages":[],"threads":[')
     total = 0
+    mains: set[int] = set()
     for place, (first, last) in enumerate(runs(group[order]) if len(order) else ()):
         mine = order[first:last]
         total += len(mine)
         out(b"," if place else b"")
-        for part in _thread(threads[int(group[mine[0]])], samples["time"][mine], samples["stack"][mine], names, subject):
+        who = threads[int(group[mine[0]])]
+        # A process that changes its name is several threads here. The page shows one main thread a process, the last it is
+        # given, and hides the others (computeGlobalTracks in src/profile-logic/tracks): only the first is called that.
+        main = who.pid == who.tid and who.pid not in mains
+        mains |= {who.pid} if main else set()
+        for part in _thread(who, main, samples["time"][mine], samples["stack"][mine], names, subject):
             out(part)
     out(b"]}\n")
     return total
@@ -82,7 +88,7 @@ def _threads(thread: Ints, core: Ints, names: Names) -> tuple[Ints, list[Thread]
     return found, list(known)
 
 
-def _thread(who: Thread, time: Ints, stack: Ints, names: Names, subject: Subject) -> Iterator[bytes]:
+def _thread(who: Thread, main: bool, time: Ints, stack: Ints, names: Names, subject: Subject) -> Iterator[bytes]:
     tables = _Tables(names)
     stacks, at = unique_inverse(stack)
     place = np.array([tables.stack(one) for one in stacks.tolist()], dtype=np.int64)[at]
@@ -90,7 +96,7 @@ def _thread(who: Thread, time: Ints, stack: Ints, names: Names, subject: Subject
         "processType": "default",
         "processName": who.process,
         "name": who.comm,
-        "isMainThread": who.pid == who.tid,
+        "isMainThread": main,
         "pid": str(who.pid),
         "tid": who.tid,
         "processStartupTime": 0,

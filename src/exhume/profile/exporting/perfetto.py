@@ -295,7 +295,8 @@ class _Samples:
     def _body(self, core: int, thread: int, stack: int) -> bytes:
         pid, tid = _ids(thread, self._told.threads[thread])
         mode = _USER_MODE if self._told.kinds.get(stack) == "user" else _KERNEL_MODE
-        parts = (number(1, max(0, core)), number(2, pid), number(3, tid), number(4, stack + 1), number(5, mode))
+        where = number(1, core) if core >= 0 else b""
+        parts = (where, number(2, pid), number(3, tid), number(4, stack + 1), number(5, mode))
         head = number(_SEQUENCE, _SAMPLES) + number(_FLAGS, _NEEDS) + message(_PERF_SAMPLE, *parts) + varint(_STAMP << 3)
         return varint(_PACKET << 3 | 2) + varint(len(head) + STAMP) + head
 
@@ -317,14 +318,14 @@ class _Samples:
                 parts.append(self._end(core, min(time, last + (period or 1))))
                 del self._open[core]
             if kind != "idle":
-                uuid, new = self._tracks.get(_CORES, f"core {core}", core)
+                uuid, new = self._tracks.get(_CORES, f"core {core}" if core >= 0 else "any core", max(0, core))
                 parts.append(new + _event(time, uuid, _BEGIN, text(23, process), text(22, kind)))
                 self._open[core] = (time, process, kind)
                 written.slices += 1
         yield b"".join(parts)
 
     def _end(self, core: int, time: int) -> bytes:
-        uuid, new = self._tracks.get(_CORES, f"core {core}", core)
+        uuid, new = self._tracks.get(_CORES, f"core {core}" if core >= 0 else "any core", max(0, core))
         return new + _event(time, uuid, _END)
 
 
