@@ -1,5 +1,9 @@
 """Recordings made of numbers, for detectors: what a node would have shown."""
 
+from exhume.node.latency.discover import Thread
+from exhume.node.latency.stalls import Holder, Stall, What
+from exhume.profile.offenders import Offender
+from exhume.recorder.latency import Told, fields, message
 from exhume.recording.recording import Node, Recording
 
 SECOND = 1_000_000_000
@@ -28,3 +32,52 @@ def cores(
                 spent[state] += max(0.0, min(now, end) - start)
             spent["idle"] += now - sum(spent.values())
             made["cpu"].add(at + round(now * SECOND), core, *(1000 + int(spent[state] * HZ) for state in states))
+
+
+WALK = ("mem_cgroup_iter", "shrink_node", "do_try_to_free_pages", "try_to_free_pages", "__alloc_pages_direct_reclaim")
+KUBELET = Holder(11, 12, "kubelet")
+
+
+def stall(
+    made: Recording,
+    end: float,
+    ms: float,
+    core: int = 1,
+    device: str = "eth0",
+    netns: int = 4026531840,
+    holder: Holder | None = KUBELET,
+    stack: tuple[str, ...] = WALK,
+    samples: tuple[int, int] = (30, 30),
+    what: What = "napi",
+    over: bool = True,
+    cgroup: str = "/system.slice/kubelet.service",
+) -> None:
+    """A stall that ended then (or was announced then, and lasts), written as the recorder writes it."""
+    start, at = round((end - ms / 1000) * SECOND), round(end * SECOND)
+    thread = Thread(0, 0, 77, 77, f"napi/{device}-1", device, netns) if device else None
+    told = Stall(what, core, start, thread, device, netns, () if thread else ("NET_RX",), at if over else 0)
+    offender = Offender(holder.pid, holder.tid, *samples, stack) if over and holder is not None and samples[1] else None
+    whole = Told(told, over, at, at - start, holder, cgroup, offender)
+    made["events"].add(at, "stall" if over else "stall-begins", told.subject, "warning", message(whole), fields(whole))
+
+
+def sample(
+    made: Recording,
+    start: float,
+    end: float,
+    core: int,
+    comm: str,
+    tid: int,
+    stack: tuple[str, ...],
+    kind: str = "system",
+    hz: int = 99,
+    cgroup: str = "/",
+) -> None:
+    """Stack samples of a core in some time, all of one thread and one kernel stack, the innermost function first."""
+    known = len(made["stacks"]) + 1
+    for i, name in enumerate(reversed(stack)):
+        made["frames"].add(100 * known + i, name, "[kernel]", "kernel", -1)
+    made["stacks"].add(known, kind, [100 * known + i for i in range(len(stack))])
+    made["threads"].add(known, tid, tid, 0, comm, comm, cgroup, "", "", "")
+    for i in range(round((end - start) * hz)):
+        made["samples"].add(round((start + (i + 0.5) / hz) * SECOND), core, known, known)

@@ -4,7 +4,10 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from exhume.findings.cores import KERNEL, TICK_NS, Core, Stretch, busy, cores, saturated, share, unaccounted
-from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.held import Held
+from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
+from exhume.findings.stall_words import SHARES, text
+from exhume.findings.stalls import held_while
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
@@ -85,8 +88,13 @@ def _finding(recording: Recording, core: Core, stretches: list[Stretch], alone: 
     what = "softirq" if interrupts > 0.5 else "system"
     summary = f"core {core.number} at {longest.ratio:.0%} {what} time, {_times(stretches)}"
     summary += f"; the machine as a whole is {machine:.0%} busy" if alone else ", and the other cores are in the kernel too"
+    spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
     suspect = _suspect(recording, longest, interrupts > 0.5)
-    if suspect is not None:
+    seen = held_while(recording, core.number, spans)
+    if seen is not None and seen.known:
+        said, more = _seen(seen, longest, suspect)
+        summary, evidence = summary + said, evidence + more
+    elif suspect is not None:
         who = f"{suspect.comm} [{suspect.pid}]"
         evidence.append(Evidence("process", who, "", "/proc/PID/stat: last seen on that core"))
         evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
@@ -94,7 +102,38 @@ def _finding(recording: Recording, core: Core, stretches: list[Stretch], alone: 
             evidence.append(Evidence("its cgroup", suspect.cgroup, "", "/proc/PID/cgroup"))
         summary += f"; {who}, last seen on that core, used {suspect.system_ms:,} ms of system time"
     severity: Severity = "warning" if alone else "info"
-    return Finding(KIND, f"core {core.number}", severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence))
+    subject = f"core {core.number}"
+    return Finding(KIND, subject, severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence), spans)
+
+
+def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, list[Evidence]]:
+    """Who was there and what it did, by stack samples: they are of that core and that time, the ticks only of about then."""
+    source = "stack samples of that core in that time"
+    evidence = [
+        Evidence("stack samples", seen.total, "", source),
+        Evidence("sampled", round(seen.covered, 3), "of that time", source),
+    ]
+    said = ""
+    share = seen.samples / max(1, seen.total)
+    if share >= 0.5:
+        if seen.who.tid > 0:
+            evidence.append(Evidence("process", str(seen.who), "", source))
+            if suspect is not None and suspect.pid == seen.who.pid:
+                evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
+            else:
+                evidence.append(Evidence("its system time", round(share * longest.ms), "ms", f"{source}, by their share"))
+            cgroup = seen.who.cgroup or (suspect.cgroup if suspect is not None and suspect.pid == seen.who.pid else "")
+            if cgroup:
+                evidence.append(Evidence("its cgroup", cgroup, "", "/proc/PID/cgroup"))
+        where = f", {seen.stack[0]}" if seen.stack and seen.work.key != "kernel" else ""
+        when = "" if seen.covered >= 0.5 else f", taken in {seen.covered:.0%} of that time"
+        said = f"; {seen.who} {seen.work.words} there{where} ({share:.0%} of the core's samples{when})"
+        if seen.stack:
+            evidence.append(Evidence("stack", text(seen.stack), "", source))
+    for work, what in SHARES.items():
+        if part := seen.share(work):
+            evidence.append(Evidence(what, round(part, 3), "of the samples", source))
+    return said, evidence
 
 
 def _missing(core: Core, stretches: list[Stretch]) -> Finding:
@@ -109,7 +148,8 @@ def _missing(core: Core, stretches: list[Stretch]) -> Finding:
         f"core {core.number} was not accounted {_times(stretches)}, while the others were: interrupts were off there, "
         "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
     )
-    return Finding(KIND, f"core {core.number}", "warning", stretches[0].start, stretches[-1].end, summary, evidence)
+    spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
+    return Finding(KIND, f"core {core.number}", "warning", stretches[0].start, stretches[-1].end, summary, evidence, spans)
 
 
 def _times(stretches: list[Stretch]) -> str:

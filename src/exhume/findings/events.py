@@ -19,11 +19,11 @@ class Event:
 
     def number(self, name: str) -> int | None:
         value = self.fields.get(name, "")
-        return int(value) if value.lstrip("-").isdigit() and len(value) < 19 else None
+        return int(value) if value.removeprefix("-").isdecimal() and len(value) < 19 else None
 
 
 def events(recording: Recording, *kinds: str) -> list[Event]:
-    """In order of time."""
+    """In order of time; what happened at once, in an order that does not depend on that of the rows."""
     end = recording.window[1]
     return sorted(
         (
@@ -38,15 +38,29 @@ def events(recording: Recording, *kinds: str) -> list[Event]:
             for row in recording["events"].rows()
             if row["kind"] in kinds
         ),
-        key=lambda event: event.time,
+        key=lambda event: (event.time, event.kind, event.subject, event.message, sorted(event.fields.items())),
     )
 
 
+def netdevs(recording: Recording) -> dict[str, str]:
+    """PCI address to network device, from the lines that name both: the line that a reset ends with names only the first."""
+    named = []
+    for row in recording["events"].rows():
+        fields = dict(row["fields"])
+        if fields.get("pci") and fields.get("device"):
+            named.append((row["time"], fields["pci"], fields["device"]))
+    return {pci: device for _, pci, device in sorted(named)}
+
+
 def severity(event: Event, thresholds: Thresholds, current: Severity = "critical") -> Severity:
+    return aged(event.age_s, thresholds, current)
+
+
+def aged(age_s: int, thresholds: Thresholds, current: Severity) -> Severity:
     """What is current is as bad as it is; what is a day old is a warning; older is history."""
-    if event.age_s <= thresholds.recent_s:
+    if age_s <= thresholds.recent_s:
         return current
-    return "warning" if event.age_s <= 24 * 3600 and current == "critical" else "info"
+    return "warning" if age_s <= 24 * 3600 and current == "critical" else "info"
 
 
 def ago(seconds: int) -> str:

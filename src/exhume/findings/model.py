@@ -1,7 +1,7 @@
 """What a detector says: findings with numbers, or the number that rules the thing out, or that it could not see."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -17,6 +17,14 @@ class Evidence:
     source: str
 
 
+class Span(NamedTuple):
+    """A stretch of time on a core; -1 where it is not known which, or where it is none."""
+
+    core: int
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something odd, in one sentence, with its evidence. Times are on the recording's clock."""
@@ -28,6 +36,8 @@ class Finding:
     end: int
     summary: str
     evidence: tuple[Evidence, ...] = ()
+    spans: tuple[Span, ...] = ()
+    """When exactly and on which core, where that is known: to put findings side by side."""
 
     def value(self, what: str) -> int | float | str | None:
         for evidence in self.evidence:

@@ -1,13 +1,12 @@
 """nic-reset: the driver gave up and reset the device, or the kernel's transmit watchdog fired."""
 
-from exhume.findings.events import Event, ago, events, severity
-from exhume.findings.model import Evidence, Examined, Finding
-from exhume.findings.napi_starved import interrupt_missing
+from exhume.findings.events import Event, ago, events, netdevs, severity
+from exhume.findings.model import Evidence, Examined, Finding, Span
+from exhume.findings.napi_starved import RESETS, interrupt_missing
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
 KIND = "nic-reset"
-_DONE = ("nic-reset-done", "nic-reset-failed", "nic-reset-triggered")
 _WHY = (
     "nic-tx-timeout",
     "nic-tx-hang",
@@ -36,10 +35,10 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not log and not nic:
         return Examined(KIND, unseen=recording.why_off("kernel-log"))
     by_device: dict[str, list[Event]] = {}
-    for event in events(recording, *_DONE, *_WHY, *_QUEUE):
+    for event in events(recording, *RESETS, *_WHY, *_QUEUE):
         if event.kind not in _QUEUE or interrupt_missing(event):
             by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
-    names = _netdevs(recording)
+    names = netdevs(recording)
     reasons = {
         event.subject: event.fields["reset_reason"]
         for event in events(recording, "nic-napi-late")
@@ -54,16 +53,6 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if findings:
         return Examined(KIND, tuple(findings))
     return Examined(KIND, ruled_out="no reset in the kernel log" if log else "no reset counted by a device")
-
-
-def _netdevs(recording: Recording) -> dict[str, str]:
-    """PCI address to network device, from the lines that name both: the line that a reset ends with names only the first."""
-    names = {}
-    for row in recording["events"].rows():
-        fields = dict(row["fields"])
-        if fields.get("pci") and fields.get("device"):
-            names[fields["pci"]] = fields["device"]
-    return names
 
 
 def _from_log(device: str, seen: list[Event], reason: str, thresholds: Thresholds) -> Finding:
@@ -100,7 +89,8 @@ def _from_log(device: str, seen: list[Event], reason: str, thresholds: Threshold
         age = missing.number("napi_age_ms")
         summary += f"; interrupt missing: a queue was not polled for {age or 0:,} ms and no poll was scheduled"
     current = severity(last, thresholds, "warning" if only_missing else "critical")
-    return Finding(KIND, device, current, seen[0].time, last.time, summary, tuple(evidence))
+    spans = tuple(Span(-1, event.time, event.time) for event in resets)
+    return Finding(KIND, device, current, seen[0].time, last.time, summary, tuple(evidence), spans)
 
 
 def _from_counters(recording: Recording) -> list[Finding]:

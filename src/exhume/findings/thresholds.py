@@ -34,6 +34,17 @@ class Thresholds:
     core_unaccounted_ms: int = _threshold(
         300, "how long a core's time must have stood still while the others' passed to be told, ms"
     )
+    napi_stall_ms: int = _threshold(
+        50, "how late the poll of a network device must be to be told, ms; the probes see none that is shorter than 50"
+    )
+    napi_stall_warning_ms: int = _threshold(
+        200, "a single stall is a warning from this length on, ms: TCP sends anew what is not acknowledged for 200"
+    )
+    napi_stalls: int = _threshold(
+        3, "shorter stalls of a device are a warning from this number on, if their share is reached, too"
+    )
+    napi_stall_ratio: float = _threshold(0.001, "share of the time in which a device's poll was late, for shorter stalls")
+    napi_stall_critical_ms: int = _threshold(1000, "a stall is critical from this length on, ms, or when a reset followed")
     cpu_full_ratio: float = _threshold(0.9, "share of all cores' time that is busy from which the machine itself is full")
     cpu_wait_ratio: float = _threshold(
         0.2, "share of the window in which some task waited for a core (PSI) from which a full machine is a warning"

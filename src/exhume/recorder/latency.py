@@ -145,6 +145,8 @@ class Latency(threading.Thread):
             with Clock() as clock:
                 self._since = clock.now()
                 self._watch(clock)
+        except Unreadable as error:
+            self._say("latency", "off", str(error))
         except BaseException as error:
             self.failure = error
             self._say("latency", "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
@@ -175,7 +177,9 @@ class Latency(threading.Thread):
             finder.close()
 
     def _open(self) -> tuple[_Looks, _Finds]:
-        reason = unavailable() if self._root.same_kernel() else "this root is not of the running kernel"
+        if not self._root.same_kernel():
+            raise Unreadable("only the running kernel can be watched, and this root is another's")
+        reason = unavailable()
         if not reason:
             try:
                 btf = Btf.vmlinux()
@@ -280,8 +284,8 @@ class Latency(threading.Thread):
 
     def _discover(self, looker: _Looks, finder: _Finds) -> None:
         found = finder.find()
-        if [thread.task for thread in looker.threads] != [thread.task for thread in found.threads] or not looker.cores:
-            looker.watch(found.threads, looker.cores if looker.cores == found.ksoftirqd else found.ksoftirqd)
+        if looker.threads != found.threads or looker.cores != found.ksoftirqd:
+            looker.watch(found.threads, found.ksoftirqd)
 
     def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: "Offenders | None") -> None:
         now = clock.now()

@@ -104,7 +104,10 @@ _TITLES = {
     "zombie-memcgs": "{count} zombie memory cgroups",
     "cgroup-dirs-leak": "leaked cgroup directories",
     "crash-loop": "zombie memory cgroups of the crash-looping {subject}",
-    "reclaim": "memory reclaim",
+    "reclaim": "passes of memory reclaim",
+    "printk-flood": "floods of kernel messages",
+    "irq-imbalance": "network interrupts that all go to one core",
+    "steal": "other guests of the hypervisor",
 }
 _HARM = {
     "core-saturated": "hold a core in the kernel",
@@ -132,13 +135,15 @@ def _summary(named: _Named) -> str:
 def _unexplained(chain: tuple[Link, ...]) -> str:
     """The worst that was seen; what may have led to it is in the chain, and is not proven."""
     last = chain[-1].finding
-    if last.kind == "core-saturated" and last.value("not accounted") is None:
+    if last.kind == "core-saturated" and last.value("not accounted") is None and last.value("stack") is None:
         what = f"{last.subject} was full of kernel time for {last.number('longest'):,.0f} ms"
     else:
         what = last.summary
     if len(chain) > 1 and chain[0].finding.kind in CAUSES:
         return f"{what}; why is not proven, what may have led to it is below"
-    return f"{what}; why is not visible"
+    # Who held the core, and in what, was seen: what made it do so may still be anybody's guess, but it is an answer.
+    seen = last.value("it") if last.kind == "napi-starved" else last.value("stack") if last.kind == "core-saturated" else None
+    return what if seen is not None else f"{what}; why is not visible"
 
 
 def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
@@ -152,4 +157,6 @@ def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
     process = first.value("its cgroup") or first.value("process")
     if first.kind == "core-saturated" and isinstance(process, str):
         return (Culprit(process, min(1.0, first.number("its system time") / max(1.0, first.number("longest")))),)
+    if first.kind == "napi-starved" and isinstance(process, str) and not first.number("network itself"):
+        return (Culprit(process, first.number("its share")),)
     return ()

@@ -1,0 +1,185 @@
+"""Who was on a core in some stretches of time, and what it did there, by the stack samples of a recording."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from exhume.findings.kernel_work import IDLE, INTERRUPTS, NETWORK, SOFTIRQS, UNKNOWN, USER, Work, work
+from exhume.findings.model import Span
+from exhume.findings.spans import merged
+from exhume.recording.recording import Ints, Recording
+
+NAMELESS: Final = "[unknown]"
+
+
+class Who(NamedTuple):
+    comm: str
+    pid: int
+    tid: int
+    cgroup: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.comm} [{self.pid}]" if self.pid > 0 else self.comm
+
+
+# Not a program: the core's own doing, and what is known of nobody.
+REST: Final = Who("the core", 0, 0)
+INTERRUPT: Final = Who("the core", 0, -1)
+NOBODY: Final = Who("somebody", 0, -2)
+
+
+class Held(NamedTuple):
+    """Who was there most, and what it did most of the time."""
+
+    who: Who
+    samples: int
+    """How many are of it."""
+    total: int
+    """How many there are of the core in that time, whoever they are of."""
+    work: Work
+    stack: tuple[str, ...]
+    """Its most frequent one in that work, the innermost function first; empty in user space and without names."""
+    works: dict[str, int]
+    """Samples by kind of work, of all who were there."""
+    covered: float = 1.0
+    """Share of the stretches in which samples were taken at all."""
+
+    def share(self, *works: Work) -> float:
+        """Of all samples, those in which this was done."""
+        return sum(self.works.get(one.key, 0) for one in works) / self.total if self.total else 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether the stacks say what was done at all: without the kernel's symbols they do not."""
+        return 2 * self.works.get(UNKNOWN.key, 0) <= self.total
+
+
+class _OfCore(NamedTuple):
+    times: Ints
+    threads: Ints
+    stacks: Ints
+
+
+class _Stack(NamedTuple):
+    kind: str
+    names: tuple[str, ...]
+    work: Work
+
+
+_Cores: TypeAlias = dict[int, _OfCore]
+_UNKNOWN_STACK: Final = _Stack("", (), UNKNOWN)
+
+
+def held(recording: Recording, core: int, spans: Iterable[Span], waiting: int = 0) -> Held | None:
+    """None where no sample of that core was taken in that time. Those of who waits for the core do not count."""
+    of_core = recording.derived("samples", _by_core).get(core) if len(recording["samples"]) else None
+    if of_core is None:
+        return None
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(_within(of_core, *part) for part in merged(spans).get(core, []))])
+    if not len(rows):
+        return None
+    pairs, counts = np.unique(
+        np.stack((of_core.threads[rows], of_core.stacks[rows])), axis=1, return_counts=True
+    )  # as many as there are different stacks, however many samples
+    threads = recording.derived("threads", _threads)
+    seen: list[tuple[Who, _Stack, int]] = []
+    for thread, stack, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+        who = threads.get(thread, NOBODY)
+        if not waiting or who.tid != waiting:
+            one = _stack(recording, stack)
+            seen.append((REST if one.work is IDLE else blamed(who, one.work), one, count))
+    return _most(seen)
+
+
+def _most(seen: Sequence[tuple[Who, _Stack, int]]) -> Held | None:
+    """Of who was there, with which stack, in how many samples."""
+    if not seen:
+        return None
+    by_thread: Counter[int] = Counter()
+    names: Counter[tuple[int, Who]] = Counter()
+    works: Counter[str] = Counter()
+    for who, stack, count in seen:
+        by_thread[who.tid] += count
+        names[who.tid, who] += count
+        works[stack.work.key] += count
+    tid, samples = max(by_thread.items(), key=lambda item: (item[1], item[0]))
+    who = max((each for each in names if each[0] == tid), key=lambda each: (names[each], each))[1]
+    own: Counter[Work] = Counter()
+    stacks: Counter[tuple[Work, tuple[str, ...]]] = Counter()
+    for each, stack, count in seen:
+        if each.tid == tid:
+            kind = stack.work if stack.work.key != "kernel" else Work("kernel", "")
+            own[kind] += count
+            stacks[kind, stack.names] += count
+    did = max(own, key=lambda one: (own[one], one))
+    names_of = max((each for each in stacks if each[0] == did), key=lambda each: (stacks[each], each))[1]
+    return Held(who, samples, sum(by_thread.values()), work(names_of) if did.key == "kernel" else did, names_of, dict(works))
+
+
+def blamed(who: Who, did: Work) -> Who:
+    """The time of an interrupt is not that of the program that it interrupted."""
+    return INTERRUPT if did in (NETWORK, SOFTIRQS, INTERRUPTS) and not of_network(who) else who
+
+
+def of_network(who: Who) -> bool:
+    """ksoftirqd or a thread of NAPI's. Programs may call themselves so: the kernel's own are in the root cgroup."""
+    return who.comm.startswith(("ksoftirqd/", "napi/")) and who.cgroup in ("", "/")
+
+
+def _within(of_core: _OfCore, start: int, end: int) -> Ints:
+    first, after = np.searchsorted(of_core.times, start, "left"), np.searchsorted(of_core.times, end, "right")
+    return np.arange(first, after, dtype=np.int64)
+
+
+def _by_core(recording: Recording) -> _Cores:
+    table = recording["samples"]
+    times, cores = table.ints("time"), table.ints("core")
+    order = np.lexsort((times, cores))
+    times, cores, threads, stacks = times[order], cores[order], table.ints("thread")[order], table.ints("stack")[order]
+    borders = [0, *(np.flatnonzero(np.diff(cores)) + 1).tolist(), len(cores)]
+    return {
+        int(cores[first]): _OfCore(times[first:after], threads[first:after], stacks[first:after])
+        for first, after in pairwise(borders)
+    }
+
+
+def _threads(recording: Recording) -> dict[int, Who]:
+    return {row["id"]: Who(row["comm"], row["pid"], row["tid"], row["cgroup"]) for row in recording["threads"].rows()}
+
+
+def _stack(recording: Recording, number: int) -> _Stack:
+    known = recording.derived("stacks", _known_stacks)
+    if number not in known.made:
+        row = known.rows.get(number)
+        known.made[number] = _UNKNOWN_STACK if row is None else _made(*row, recording.derived("frames", _kernel_frames))
+    return known.made[number]
+
+
+class _Known(NamedTuple):
+    rows: dict[int, tuple[str, Sequence[int]]]
+    made: dict[int, _Stack]
+    """Those that were asked for."""
+
+
+def _known_stacks(recording: Recording) -> _Known:
+    table = recording["stacks"]
+    rows = zip(table.ints("id").tolist(), table.texts("class"), table.lists("frames"), strict=True)
+    return _Known({number: (kind, frames) for number, kind, frames in rows}, {})
+
+
+def _kernel_frames(recording: Recording) -> dict[int, str]:
+    table = recording["frames"]
+    rows = zip(table.ints("id").tolist(), table.texts("name"), table.texts("space"), strict=True)
+    return {number: name or NAMELESS for number, name, space in rows if space == "kernel"}
+
+
+def _made(kind: str, frames: Sequence[int], kernel: dict[int, str]) -> _Stack:
+    names = tuple(kernel[frame] for frame in reversed(frames) if frame in kernel)
+    if kind == "idle":
+        return _Stack(kind, names, IDLE)
+    if not names:
+        return _Stack(kind, names, USER if kind == "user" else UNKNOWN)
+    return _Stack(kind, names, work(names))
