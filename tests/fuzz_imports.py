@@ -39,6 +39,14 @@ JOURNAL = b"""\
 "MESSAGE":"ena 0000:20:03.0 eth0: Device reset completed successfully","_SOURCE_MONOTONIC_TIMESTAMP":"12345678901"}
 {"__REALTIME_TIMESTAMP":"1763208272000000","_TRANSPORT":"kernel","MESSAGE":[101,110,97,255]}
 """
+DELTAS = b"".join(
+    b"a 1/1 [000] 0.%06d: 1 cpu-clock:\n\t 12 f+0x1 (/bin/a)\n  a.c:1\n insn: 0f\n" % i for i in (0, 9, 4, 7, 2, 8)
+)
+KMSG = b"".join(
+    b"4,%d,%d,-;watchdog: BUG: soft lockup - CPU#39 stuck for 23s! [kubelet:812]\n SUBSYSTEM=net\n" % (i, 10**8 + i)
+    for i in range(5)
+)
+DOCKER = b'{"log":"[  100.123456] watchdog: BUG: soft lockup - CPU#39 stuck for 23s! [kubelet:812]\\n","stream":"stdout"}\n' * 3
 FOLDED = b"bash;main;read_[k] 12\nkubelet-4242/4243;f;g_[j] 3\nswapper;do_idle_[k] 900\n"
 
 
@@ -50,7 +58,7 @@ def seeds() -> list[bytes]:
         + b"".join(made.sample(20, 100 + i, core=i % 2, user=[0x1234 + i]) for i in range(20))
         + made.end_of_round()
     )
-    return [made.file(records), SCRIPT, LOG, JOURNAL, FOLDED]
+    return [made.file(records), SCRIPT, DELTAS, LOG, KMSG, DOCKER, JOURNAL, FOLDED]
 
 
 def damaged(data: bytes, by: random.Random) -> bytes:

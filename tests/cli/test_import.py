@@ -1,6 +1,10 @@
 """exhume import: what it prints, what it refuses, and that reading commands take files directly."""
 
+import io
 import json
+import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 from exhume.cli import importing as command
 from exhume.cli.main import main
 from exhume.recorder import importing
+from exhume.recording import incoming
 
 SECOND = 1_000_000_000
 WALL = 1_767_225_600  # 2026-01-01
@@ -46,6 +51,87 @@ def test_an_anchor_gives_the_time_of_day(tmp_path: Path, capsys: pytest.CaptureF
     assert (said["samples"], said["files"][0]["format"]) == (2, "made up")
     assert main(["flame", place, "--at", "10:00:00", "--for", "500ms", "--folded"]) == 0
     assert capsys.readouterr().out == "bash;f_[k];g_[k] 1\n"
+
+
+def test_one_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", written(tmp_path, "made-up boot\n5 0 bash f;g\n"), "-o", str(tmp_path / "rec")]) == 0
+    assert "1 sample, 0 events from made up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (b"\xfd7zXZ\0", "packed by xz"),
+        (b"\x28\xb5\x2f\xfd", "zstd -dc"),
+        (b"PK\x03\x04", "unzip"),
+        ("x".encode("utf-16"), "iconv"),
+    ],
+)
+def test_what_must_be_unpacked_first_is_told(
+    tmp_path: Path, begin: bytes, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(begin + b"rest")
+    assert main(["import", str(path), "-o", str(tmp_path / "rec")]) == 3
+    assert what in capsys.readouterr().err
+
+
+def test_a_mark_of_utf_8_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfmade-up boot\n5 0 bash f;g\n")
+    assert main(["import", str(path), "-o", str(tmp_path / "rec")]) == 0
+
+
+def test_who_waits_for_a_fifo_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    said = threading.Event()
+
+    def write() -> None:
+        said.wait(20)
+        fifo.write_text("made-up boot\n5 0 bash f;g\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    monkeypatch.setattr(incoming, "_WAITED_MS", 1)
+    monkeypatch.setattr(sys, "stderr", Teller(said))
+    assert main(["import", str(fifo), "-o", str(tmp_path / "rec")]) == 0
+    writer.join()
+    assert said.is_set()
+    said.set()
+    assert "1 sample" in capsys.readouterr().out
+
+
+class Teller(io.StringIO):
+    """Lets somebody know when it is said what is waited for."""
+
+    def __init__(self, said: threading.Event) -> None:
+        super().__init__()
+        self._said = said
+
+    def write(self, text: str) -> int:
+        if "waiting for somebody to write to" in text:
+            self._said.set()
+        return super().write(text)
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(args: object) -> int:
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(command, "run", missing)
+    assert main(["import", "x", "-o", "y"]) == 3
+    assert "this needs numpy, which is not installed: pip install 'exhume[all]'" in capsys.readouterr().err
+
+
+def test_a_boot_is_a_number_or_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["import", "x", "-o", str(tmp_path / "rec"), "--boot", "yesterday"])
+    assert "'yesterday' is not a boot; say 0 (the last), -1 (the one before)" in capsys.readouterr().err
+    assert main(["import", written(tmp_path), "-o", str(tmp_path / "rec"), "--boot", "-1"]) == 0
+    assert "--boot was not needed" in capsys.readouterr().out
 
 
 def test_quiet_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_what_the_kernel_said_is_at_the_time_that_printk_gave_it_and_nobody_else
     assert rows[0]["message"] == PAUSED
     assert (log.axis, log.node.hostname) == ("boot", "node-7")
     assert log.node.boot_id == "01234567-89ab-cdef-0123-456789abcdef"
-    assert log.notes == ["1 lines that look like the kernel's were written by a program: not believed"]
+    assert log.notes == ["1 line that looks like the kernel's was written by a program: not believed"]
 
 
 def test_the_anchor_is_by_the_entry_that_was_read_soonest() -> None:
@@ -149,15 +150,61 @@ def test_of_several_boots_the_last_is_taken_and_the_others_are_told(
     assert log.node.boot_id.startswith("01234567")
     assert log.anchors[0].real - log.anchors[0].time == BOOTED * 1000
     assert any(
-        f"only the last boot was taken, {LAST}; 300 entries are of others" in note and FIRST in note for note in log.notes
+        f"only the last boot was taken, {LAST}; 300 entries are of 1 other: --boot takes" in note and FIRST in note
+        for note in log.notes
     )
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("asked", ["-1", FIRST, "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"])
+def test_another_boot_can_be_asked_for(tmp_path: Path, backwards: bool, pack: Callable[[bytes], bytes], asked: str) -> None:
+    before = BOOTED - 86_400_000_000
+    entries = [
+        entry(7_000_000, RESET, booted=before - 9 * 10**9, _BOOT_ID="b" * 32),
+        *(entry(5_000_000_000 + at, RESET, booted=before, _BOOT_ID=FIRST, _HOSTNAME="old") for at in range(30)),
+        *INCIDENT,
+    ]
+    path = tmp_path / "journal"
+    path.write_bytes(pack(lines(*reversed(entries) if backwards else entries)))
+    with closing(Input(str(path))) as source:
+        log = journal_json.opened(source, Wanted(boot=asked))
+        rows = [row for batch in log.batches(Ids()) for row in batch["events"].rows()]
+    assert len(rows) == 30
+    assert (log.node.boot_id.replace("-", ""), log.node.hostname) == (FIRST, "old")
+    assert log.anchors[0].real - log.anchors[0].time == before * 1000
+    assert any(f"only that boot was taken, {FIRST}; 6 entries are of 2 others" in note for note in log.notes)
+
+
+@pytest.mark.parametrize("asked", ["-3", "c" * 32])
+def test_a_boot_that_is_not_there_is_an_error_that_names_those_that_are(asked: str) -> None:
+    text = lines(entry(5, RESET, _BOOT_ID=FIRST), *INCIDENT)
+    with closing(memory(text, "j")) as source, pytest.raises(ExhumeError, match=f"j has no boot {asked}: it has 2, .*{LAST}"):
+        journal_json.opened(source, Wanted(boot=asked))
+
+
+def test_of_a_pipe_a_boot_can_be_named_but_not_counted() -> None:
+    text = lines(entry(5_000_000, RESET, _BOOT_ID=FIRST), *INCIDENT)
+    for asked in (FIRST, "-1"):
+        end, begin = os.pipe()
+        os.write(begin, text)
+        os.close(begin)
+        with closing(Input(f"/proc/self/fd/{end}")) as source:
+            os.close(end)
+            if asked == "-1":
+                with pytest.raises(ExhumeError, match="a pipe, of which only the first boot is known"):
+                    journal_json.opened(source, Wanted(boot=asked))
+                continue
+            log = journal_json.opened(source, Wanted(boot=asked))
+            assert sum(len(batch["events"]) for batch in log.batches(Ids())) == 1
+            assert log.anchors
 
 
 def test_a_line_that_is_not_whole_is_told_with_its_place() -> None:
     first, second = lines(INCIDENT[0]), lines(INCIDENT[3])
     log, rows = read(first + second[:-30] + b"\n" + second)
     assert brief(rows) == EVENTS
-    assert f"1 lines are not whole, the first at byte {len(first):,}" in log.notes
+    assert f"1 line is not whole, the first at byte {len(first):,}" in log.notes
 
 
 @pytest.mark.parametrize(

@@ -123,14 +123,14 @@ def test_json_of_dmesg_is_read(decoded: bool) -> None:
     log, rows = read('{\n   "dmesg": [\n      ' + ",".join(objects) + "\n   ]\n}\n")
     assert brief(rows) == list(zip(TIMES, KINDS, strict=True))
     assert dict(rows[-1]["fields"])["queue"] == "7"
-    assert log.notes == ["1 lines that look like the kernel's were written by a program: not believed"]
+    assert log.notes == ["1 line that looks like the kernel's was written by a program: not believed"]
     assert (log.axis, log.node.kernel) == ("boot", "6.18.44")
 
 
 def test_the_raw_ring_buffer_is_read_as_it_is() -> None:
     log, rows = read(INCIDENT)
     assert brief(rows) == list(zip(TIMES, KINDS, strict=True))
-    assert log.notes == ["1 lines that look like the kernel's were written by a program: not believed"]
+    assert log.notes == ["1 line that looks like the kernel's was written by a program: not believed"]
 
 
 @pytest.mark.parametrize("options", ["", "-x", "-T"])
@@ -306,7 +306,7 @@ def test_lines_of_other_machines_are_passed_over_and_told() -> None:
         line(1, "localhost", RESET) + line(2, "node-8", RESET) + line(3, "node-7.example", RESET) + line(4, "node-7", RESET)
     )
     assert [row["time"] for row in rows] == [at(2026, 11, 15, 11, 4, second) for second in (1, 3, 4)]
-    assert any("1 lines of other machines than node-7 were passed over (node-8)" in note for note in log.notes)
+    assert any("1 line of other machines than node-7: passed over (node-8)" in note for note in log.notes)
 
 
 def two_boots(quiet: int) -> str:
@@ -339,7 +339,7 @@ def test_a_pipe_with_two_boots_places_the_second_by_the_time_of_day(tmp_path: Pa
         log, rows = taken(Input(f"/proc/self/fd/{cat.stdout.fileno()}"))
     assert log.axis == "boot"
     assert [row["time"] for row in rows] == [90_000 * SECOND, 90_000 * SECOND + 3 * 3600 * SECOND + 250_000_000]
-    assert any("1 lines are of another boot" in note for note in log.notes)
+    assert any("1 line is of another boot" in note for note in log.notes)
 
 
 def test_tabs_that_rsyslog_escapes_are_tabs_again() -> None:

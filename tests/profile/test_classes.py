@@ -1,8 +1,11 @@
 """What a core did, told by the names of functions on its stack."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from exhume.profile.classes import mark, of_stack
+from exhume.profile.classes import IDLE, IRQ, LEFT, SOFTIRQ, mark, of_stack, of_stacks
 
 
 def of(names: str, kernel: bool = True, idle_task: bool = False, named: bool = True) -> str:
@@ -51,3 +54,16 @@ def test_what_a_task_does_on_its_way_out_of_an_interrupt_is_its_own() -> None:
     within = ["asm_sysvec_reschedule_ipi", "irqentry_exit", "preempt_schedule_irq", "sysvec_apic_timer_interrupt"]
     assert of_stack([mark(name) for name in within], True, False, True) == "irq"
     assert mark("irqentry_exit.isra.0") == mark("irqentry_exit")
+
+
+MARKS = st.lists(st.sampled_from([0, 0, IDLE, SOFTIRQ, IRQ, LEFT]), max_size=6)
+
+
+@given(st.lists(st.tuples(MARKS, st.booleans(), st.booleans()), max_size=6), st.booleans())
+def test_many_stacks_are_classed_as_one_is(stacks: list[tuple[list[int], bool, bool]], named: bool) -> None:
+    marks = np.array([each for found, _, _ in stacks for each in found], dtype=np.int64)
+    lengths = np.array([len(found) for found, _, _ in stacks], dtype=np.int64)
+    kernel = np.array([each for _, each, _ in stacks], dtype=bool)
+    idle_task = np.array([each for _, _, each in stacks], dtype=bool)
+    expected = [of_stack([each for each in found if each], inside, idle, named) for found, inside, idle in stacks]
+    assert of_stacks(marks, lengths, kernel, idle_task, named) == expected

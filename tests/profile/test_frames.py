@@ -173,12 +173,12 @@ def test_a_late_name_of_an_image_that_was_forgotten_is_nobodys(made: Made, monke
     assert len(made.write()["frames"]) == 0
 
 
-def test_marks_tell_idle_and_the_kernel(made: Made) -> None:
-    frames, _ = made.frames.resolve([(made.space, chain([TEXT + 0x110]))])
-    marks, kernel = made.frames.marks(frames.tolist())
-    assert (marks, kernel) == ([1], True)
-    frames, _ = made.frames.resolve([(made.space, chain(user=[0x10210]))])
-    assert made.frames.marks(frames.tolist()) == ([], False)
+def test_the_classes_of_stacks_tell_idle_and_the_kernel(made: Made) -> None:
+    stacks = [chain([TEXT + 0x110]), chain(user=[0x10210]), b"", chain([TEXT + 0x110])]
+    frames, lengths = made.frames.resolve([(made.space, stack) for stack in stacks])
+    idle_task = np.array([True, True, True, False])
+    assert made.frames.classes(frames, lengths, idle_task, named=True) == ["idle", "user", "user", "system"]
+    assert made.frames.classes(frames, lengths, idle_task, named=False) == ["idle", "idle", "idle", "system"]
 
 
 WORDS = st.sampled_from(

@@ -111,6 +111,55 @@ def test_records_are_picked_by_process_in_the_order_of_the_ring() -> None:
     assert [each.time for each in told.of(np.array([5, 6], dtype=np.int64))] == [30, 20, 10]
 
 
+LOOKALIKES = st.one_of(
+    WORDS, st.builds(lambda kind, size: size << 48 | kind, st.integers(0, 200), st.sampled_from([0, 4, 8, 16, 24, 40, 60]))
+)
+
+
+def one_by_one(data: bytes) -> list[int]:
+    found, at = [], 0
+    while at + 8 <= len(data):
+        size = struct.unpack_from("=H", data, at + 6)[0]
+        if not size or size % 8 or at + size > len(data):
+            break
+        found.append(at // 8)
+        at += size
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.lists(LOOKALIKES, max_size=8)), max_size=8), st.lists(LOOKALIKES, max_size=3))
+@example([(9, [8 << 48 | 9])], [])
+@example([(9, [16 << 48 | 9, 7]), (9, [24 << 48 | 9]), (3, [1, 2])], [])
+@example([(9, [1]), (300, [2]), (9, [3])], [40 << 48 | 9])
+@example([(9, [1]), (9, [3])], [12 << 48 | 9, 8 << 48 | 9])
+def test_records_begin_where_those_before_them_end_whatever_looks_like_one(
+    built: list[tuple[int, list[int]]], rest: list[int]
+) -> None:
+    data = b"".join(made.record(kind, struct.pack(f"={len(body)}Q", *body)) for kind, body in built)
+    data += struct.pack(f"={len(rest)}Q", *rest)
+    assert records.starts(data).tolist() == one_by_one(data)
+
+
+def test_records_are_found_in_what_a_chain_that_led_into_data_left() -> None:
+    lookalike = 0x7120000000000000 | 9
+    data = made.sample(1, 1, 5, user=[0x1000, lookalike]) * 20 + made.comm(1, 1, b"a", 6)
+    assert records.starts(data).tolist() == one_by_one(data)
+    assert len(records.starts(data)) == 21
+
+
+KINDS = st.sampled_from([1, 2, 3, 4, 7, 10, 19])
+FLAGS = st.sampled_from([0, 1 << 13, 1 << 14, 3 << 13, 2])
+
+
+@given(st.lists(st.tuples(KINDS, FLAGS, st.lists(WORDS, max_size=14)), max_size=8), st.integers(0, 5))
+@example([(1, 0, [0, 0, 0])], 0)
+def test_many_are_parsed_as_one_is(built: list[tuple[int, int, list[int]]], clock: int) -> None:
+    data = b"".join(made.record(kind, struct.pack(f"={len(body)}Q", *body), misc) for kind, misc, body in built)
+    at = records.starts(data)
+    alone = [records.parse_task(data, where, clock) for where in at.tolist()]
+    assert records.parse_tasks(data, at, clock) == [record for record in alone if record is not None]
+
+
 @given(st.binary(max_size=400))
 @example(b"")
 @example(b"\0" * 64)

@@ -49,6 +49,19 @@ def test_addresses_are_found_as_a_plain_search_finds_them(
     assert [*zip(images.tolist(), offsets.tolist(), strict=True)] == [naive(mappings[space], at) for space, at in addresses]
 
 
+def test_long_and_short_spaces_are_looked_through_together() -> None:
+    sizes = [3, 200, 0, 1, 100]
+    spaces = [Space(number, number) for number in range(len(sizes))]
+    for space, size in zip(spaces, sizes, strict=True):
+        for at in range(size):
+            space.add(0x1000 * at, 0x1000, 7, 1000 * space.number + at + 1)
+    wanted = [(number, at) for number, size in enumerate(sizes) for at in range(size)]
+    which = np.array([number for number, _ in wanted], dtype=np.int64)
+    images, offsets = find(spaces, which, np.array([0x1000 * at + 5 for _, at in wanted], dtype=np.int64))
+    assert images.tolist() == [1000 * number + at + 1 for number, at in wanted]
+    assert offsets.tolist() == [12] * len(wanted)
+
+
 def test_whether_something_else_was_there_before_is_told() -> None:
     space = Space(1, 1)
     assert not space.add(0x1000, 0x1000, 0, 1)

@@ -155,7 +155,7 @@ def test_a_line_that_several_files_have_counts_once(tmp_path: Path) -> None:
         (20 * SECOND, "reset"),
     ]
     assert brought.events == 4
-    assert any("1 lines are in several of the files" in note for note in brought.notes)
+    assert any("1 line is in several of the files" in note for note in brought.notes)
 
 
 def test_what_a_driver_says_twice_in_one_file_is_kept(tmp_path: Path) -> None:
@@ -216,3 +216,29 @@ def test_a_log_of_hours_beside_samples_does_not_make_the_cores_idle(tmp_path: Pa
     assert abs(folder.covered(*folder.window) - 6 * SECOND) < 2 * SECOND
     begin, end = folder.sampled
     assert (begin // SECOND, end // SECOND) == (5, 10)
+
+
+def test_what_is_only_looked_at_is_left_unsealed_and_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    lines = "".join(f"{at / 4} {at % 2} bash f;g{at % 3}\n" for at in range(100))
+    path.write_text(f"made-up boot\n{lines}batch\n{lines}")
+    bring_in([str(path)], str(tmp_path / "kept"))
+    bring_in([str(path)], str(tmp_path / "looked"), kept=False)
+    kept, looked = Folder(str(tmp_path / "kept")), Folder(str(tmp_path / "looked"))
+    assert [segment.sealed for segment in kept.segments] == [True]
+    assert [segment.sealed for segment in looked.segments] == [False]
+    assert stacks(looked) == stacks(kept)
+    assert not looked.written
+    assert len(looked.summary().time) == 50
+    assert [column.tolist() for column in looked.summary()] == [column.tolist() for column in kept.summary()]
+
+
+def test_what_is_only_looked_at_is_sealed_where_it_is_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "_MOST_OPEN", 3)
+    path = tmp_path / "file"
+    batches = [f"{at}.0 0 bash f\n{at}.1 0 bash g\n{at}.2 0 bash f\n{at}.3 0 bash f\nbatch\n" for at in range(5)]
+    path.write_text("made-up boot\n" + "".join(batches) + "9.5 0 bash g\n")
+    brought = bring_in([str(path)], str(tmp_path / "rec"), kept=False)
+    folder = Folder(str(tmp_path / "rec"))
+    assert [segment.sealed for segment in folder.segments] == [True] * 5 + [False]
+    assert brought.samples == len(stacks(folder)) == 21

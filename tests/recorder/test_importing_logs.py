@@ -49,7 +49,7 @@ def test_a_syslog_with_both_clocks_and_a_raw_dmesg_are_one_recording(tmp_path: P
     files = [written(tmp_path, "syslog", SYSLOG), written(tmp_path, "dmesg.txt", DMESG)]
     brought = bring_in(files, str(tmp_path / "out"))
     assert brought.events == 3
-    assert any("1 lines are in several of the files" in note for note in brought.notes)
+    assert any("1 line is in several of the files" in note for note in brought.notes)
     assert [kind for _, kind in brought.files] == ["kernel log", "kernel log"]
     folder = Folder(str(tmp_path / "out"))
     assert (folder.node.hostname, folder.node.kernel) == ("node-7", "6.18.44")
@@ -83,7 +83,7 @@ def test_with_an_anchor_both_are_placed_and_what_was_before_the_boot_is_left_out
         (14_460_500_000_000, "soft-lockup"),
     ]
     assert brought.events == 3
-    assert any("1 events are from before the machine was booted" in note for note in brought.notes)
+    assert any("1 event is from before the machine was booted" in note for note in brought.notes)
     assert folder.real_ns(14_410_000_000_000) == BOOTED + 14_410_000_000_000
 
 

@@ -29,6 +29,7 @@ wall clock at that moment (RFC 3339); boot=WALL is when the machine was booted.
 
 exit code: 0 done, 3 could not (not readable, nothing known in it), 64 wrong usage"""
 
+_JOURNAL = "journalctl -o json"
 _OLDEST = 315_532_800 * 10**9  # 1980: what is older is a mistake
 _GIVEN = re.compile(r"(boot|\d{1,9}(?:\.\d{1,9})?)=(.+)", re.ASCII)
 
@@ -38,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="a file, a directory of files, or - for stdin")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the recording to make: a directory that is new")
     choices(parser)
+    parser.add_argument("--boot", type=boot, metavar="N|ID", help="of a journal over several: -1 the one before, or its id")
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON (schema exhume.import/1)")
 
@@ -68,6 +70,14 @@ def anchor(text: str) -> "Anchor":
         f"{text!r} is not an anchor; say 12345.678=2026-01-31T12:04:31Z (a moment as dmesg shows it, and the wall clock then) "
         "or boot=2026-01-31T08:30:00Z"
     )
+
+
+def boot(text: str) -> str:
+    if not re.fullmatch(r"0|-\d{1,4}|[0-9a-fA-F-]{32,36}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a boot; say 0 (the last), -1 (the one before) or its id of 32 digits"
+        )
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,16 +125,21 @@ def _remove(path: str, there: bool) -> None:
             os.unlink(child)
 
 
-def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True) -> "Brought":
+def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True, kept: bool = True) -> "Brought":
     from exhume.cli.terminal import Progress
     from exhume.recorder.importing import bring_in as bring
     from exhume.recording.incoming import Wanted
 
+    which = str(args.boot or "")
+    wanted = Wanted(args.event, not args.no_symbols, whose, which)
     progress = Progress("importing")
     try:
-        return bring(files, directory, Wanted(args.event, not args.no_symbols, whose), args.anchor, progress)
+        brought = bring(files, directory, wanted, args.anchor, progress, kept)
     finally:
         progress.clear()
+    if which and all(kind != _JOURNAL for _, kind in brought.files):
+        brought.notes.append("--boot was not needed: it chooses one of a journal's, and there is none")
+    return brought
 
 
 def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
@@ -137,7 +152,8 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
     out = sys.stdout.write
     kinds = {kind: sum(1 for _, other in brought.files if other == kind) for _, kind in brought.files}
     out(style(f"{printable(args.output)}", "bold"))
-    out(f"  {brought.samples:,} samples, {brought.events:,} events from ")
+    samples = f"{brought.samples:,} sample{'s' * (brought.samples != 1)}"
+    out(f"  {samples}, {brought.events:,} event{'s' * (brought.events != 1)} from ")
     out(", ".join(f"{number} × {kind}" if number > 1 else kind for kind, number in kinds.items()) + "\n")
     if brought.samples or brought.events:
         folder = Folder(args.output)

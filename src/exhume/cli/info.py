@@ -169,7 +169,7 @@ def _events(folder: "Folder", start: int, end: int) -> tuple[tuple[int, str], ..
 
 
 def _missing(samples: int) -> list[str]:
-    return [f"{samples:,} samples that the summary counts cannot be read"] if samples > 0 else []
+    return [f"{samples:,} sample{'s' * (samples > 1)} that the summary counts cannot be read"] if samples > 0 else []
 
 
 def _rows_lost(end: "Recording") -> list[str]:

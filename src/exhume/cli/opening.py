@@ -38,7 +38,7 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
 
     place = tempfile.mkdtemp(prefix="exhume-import-")
     atexit.register(remove, place)
-    brought = bring_in(args, [args.recording], place, whose)
+    brought = bring_in(args, [args.recording], place, whose, kept=False)
     for note in brought.notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(place)

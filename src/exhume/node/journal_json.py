@@ -6,12 +6,13 @@ An entry of the kernel has _TRANSPORT=kernel, which nobody can claim, and facili
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from exhume.errors import ExhumeError
 from exhume.node.kernel_lines import classify, interesting
-from exhume.node.log_import import LONGEST, LogImport, backwards, wall_at_boot
+from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, some, wall_at_boot
 from exhume.node.log_time import SECOND
 from exhume.recording.incoming import Anchor, Damaged, Input, Lines, Wanted
 from exhume.recording.recording import Node
@@ -26,6 +27,7 @@ _BOOT = re.compile(rb'"_BOOT_ID" ?: ?"([0-9a-f]{32})"')
 _BLOCK = 1 << 20
 _PAIRS = 500
 _SOME_BOOTS = 4
+_MOST_BOOTS = 10_000
 _DRIFT = 5000
 """Clocks of one machine are not further apart than 200 in a million."""
 _LATEST_USEC = 7_000_000_000 * 1_000_000  # of the year 2191: what has more is no time
@@ -39,13 +41,13 @@ def looks(head: bytes) -> bool:
 
 
 def opened(source: Input, wanted: Wanted) -> "Journal":
-    return Journal(source)
+    return Journal(source, wanted.boot)
 
 
 class Journal(LogImport):
-    """One boot of it, the last: the clocks of two have nothing in common."""
+    """One boot of it, the last unless another is asked for: the clocks of two have nothing in common."""
 
-    def __init__(self, source: Input) -> None:
+    def __init__(self, source: Input, asked: str = "") -> None:
         super().__init__()
         self._source = source
         self._at = 0
@@ -54,10 +56,33 @@ class Journal(LogImport):
         self._others: dict[str, int] = {}
         first, last = self._whole(source.head(_BLOCK)), _last(source)
         ends = [entry for line in (*last[-1:], first[0]) if (entry := _entry(line))]
-        newest = max(ends, key=lambda entry: _number(entry.get("__REALTIME_TIMESTAMP"), _LATEST_USEC) or 0)
+        newest = max(ends, key=_realtime)
         self._boot = _text(newest.get("_BOOT_ID"))
+        self._asked = asked not in ("", "0")
+        lines = last if last and newest is ends[0] else first
+        if self._asked:
+            self._boot = self._chosen(asked, self._boot)
+            lines = _of_boot(self._source, self._boot) or [line for line in first if self._boot.encode() in line]
+            newest = max((entry for line in lines if (entry := _entry(line))), key=_realtime, default={})
         self.node = Node(_text(newest.get("_HOSTNAME")), _dashed(self._boot), "", "", 0)
-        self._anchor(newest, last if last and newest is ends[0] else first)
+        self._anchor(newest, lines)
+
+    def _chosen(self, asked: str, newest: str) -> str:
+        """The id of the boot that was asked for."""
+        name, wanted = self._source.name, asked.replace("-", "").lower()
+        boots = _boots(self._source)
+        if boots and boots[0] == newest:  # journalctl -r
+            boots.reverse()
+        if re.fullmatch(r"[0-9a-f]{32}", wanted) and (wanted in boots or not boots):
+            return wanted
+        if not boots:
+            raise ExhumeError(
+                f"{name} is a pipe, of which only the first boot is known: name another by its whole id, or a file"
+            )
+        if (back := re.fullmatch(r"-(\d{1,4})", asked)) is not None and int(back[1]) < len(boots):
+            return boots[-1 - int(back[1])]
+        told = ", ".join(boots[-_SOME_BOOTS:])
+        raise ExhumeError(f"{name} has no boot {printable(asked, 40)}: it has {len(boots):,}, the last are {told}")
 
     def gather(self) -> Iterator[None]:
         lines = Lines(self._source)
@@ -141,31 +166,41 @@ class Journal(LogImport):
         self.add(time, message)
 
     def _other(self, boot: str) -> None:
-        if boot in self._others or len(self._others) < _SOME_BOOTS:
+        if boot in self._others or len(self._others) < _MOST_BOOTS:
             self._others[boot] = self._others.get(boot, 0) + 1
         else:
             self._others[""] = self._others.get("", 0) + 1
 
     def _conclude(self, cut: int) -> None:
         if self._others:
-            told = ", ".join(printable(boot, 32) for boot in self._others if boot)
-            which = "the last boot" if self._source.size else "the first boot, since more cannot be known of a pipe"
+            told = ", ".join([printable(boot, 32) for boot in self._others if boot][-_SOME_BOOTS:])
+            which = "the last boot" if self._source.size else "the first boot, since more cannot be known of a pipe,"
+            which = "that boot" if self._asked else which
+            number, entries = len(self._others), sum(self._others.values())
+            more = " and more" if number > _SOME_BOOTS else ""
             self.notes.append(
-                f"only {which} was taken, {printable(self._boot, 32)}; {sum(self._others.values()):,} entries are of others: "
-                f"journalctl -b BOOT -o json prints one ({told}{' and more' if '' in self._others else ''})"
+                f"only {which} was taken, {printable(self._boot, 32)}; {some(entries, 'entry is', 'entries are')}"
+                f" of {some(number, 'other', 'others')}: --boot takes one of them ({told}{more}), -1 is the one "
+                "before the last"
             )
         if self._impostors:
-            self.notes.append(f"{self._impostors:,} lines that look like the kernel's were written by a program: not believed")
+            self.notes.append(
+                some(self._impostors, "line that looks like the kernel's was", "lines that look like the kernel's were")
+                + " written by a program: not believed"
+            )
         if self._empty:
             self.notes.append(
-                f"{self._empty:,} entries of the kernel are without text: journalctl leaves out long ones without --all"
+                some(self._empty, "entry of the kernel is", "entries of the kernel are")
+                + " without text: journalctl leaves out long ones without --all"
             )
         if self._unplaced:
-            self.notes.append(f"{self._unplaced:,} entries have no time that could be read")
+            self.notes.append(some(self._unplaced, "entry has", "entries have") + " no time that could be read")
         if self._broken:
-            self.notes.append(f"{self._broken:,} lines are not whole, the first at byte {self._first_broken:,}")
+            self.notes.append(
+                some(self._broken, "line is", "lines are") + f" not whole, the first at byte {self._first_broken:,}"
+            )
         if cut:
-            self.notes.append(f"{cut:,} lines were too long and were cut")
+            self.notes.append(some(cut, "line was too long and was cut", "lines were too long and were cut"))
 
 
 def _entry(line: bytes) -> Entry | None:
@@ -234,6 +269,29 @@ def _dashed(boot: str) -> str:
     if re.fullmatch(r"[0-9a-f]{32}", boot):
         return "-".join((boot[:8], boot[8:12], boot[12:16], boot[16:20], boot[20:]))
     return boot
+
+
+def _realtime(entry: Entry) -> int:
+    return _number(entry.get("__REALTIME_TIMESTAMP"), _LATEST_USEC) or 0
+
+
+def _boots(source: Input) -> list[str]:
+    """All of a file, in its order; none of a pipe."""
+    found: dict[bytes, None] = {}
+    for block in forwards(source, b'"_BOOT_ID"'):
+        found |= dict.fromkeys(_BOOT.findall(block))
+        if len(found) > _MOST_BOOTS:
+            break
+    return [boot.decode() for boot in found]
+
+
+def _of_boot(source: Input, boot: str) -> list[bytes]:
+    """The last lines of that boot."""
+    kept: deque[bytes] = deque(maxlen=_PAIRS)
+    needle = boot.encode()
+    for block in forwards(source, needle):
+        kept.extend(line for line in block.split(b"\n") if needle in line)
+    return list(kept)
 
 
 def _last(source: Input) -> list[bytes]:

@@ -69,6 +69,11 @@ class LogImport(ABC):
             yield found
 
 
+def some(number: int, one: str, many: str) -> str:
+    """`1 line is`, `2 lines are`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def wall_at_boot(pairs: Iterable[tuple[int, int]], resolution: int) -> int | None:
     """The wall clock when the other one was 0, from moments (boot, wall) on both, the wall clock cut to `resolution`.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from exhume.errors import ExhumeError
+from exhume.node import log_wrapped
 from exhume.node.kernel_lines import classify, interesting
 from exhume.node.kernel_log import unescaped
 from exhume.node.log_forms import (
@@ -26,7 +27,7 @@ from exhume.node.log_forms import (
     syslog_stamp,
     unoctal,
 )
-from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, same_boot, wall_at_boot
+from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, same_boot, some, wall_at_boot
 from exhume.node.log_time import SECOND, Calendar, fraction_ns
 from exhume.recording.incoming import HEAD, Anchor, Damaged, Input, Lines, Wanted
 from exhume.recording.recording import Node
@@ -47,7 +48,7 @@ _CPUS = re.compile(rb"smp: Brought up \d{1,4} nodes?, (\d{1,5}) CPUs?")
 
 
 def looks(head: bytes) -> bool:
-    return _dialect(head) != ""
+    return _dialect(log_wrapped.plain(log_wrapped.kind(head), head)) != ""
 
 
 def opened(source: Input, wanted: Wanted) -> "LogText":
@@ -76,6 +77,8 @@ class LogText(LogImport):
         """The width of what stands before the line that was added last, if the next may be a part of it."""
         self._object: dict[bytes, bytes] = {}
         head = source.head(HEAD)
+        self._wrapped = log_wrapped.kind(head)
+        head = log_wrapped.plain(self._wrapped, head)
         self._dialect = _dialect(head)
         if self._dialect in ("timeless", ""):
             raise Damaged(
@@ -95,12 +98,15 @@ class LogText(LogImport):
         take = {"dmesg": self._dmesg, "monotonic": self._dmesg, "syslog": self._syslog, "json": self._json}[self._dialect]
         try:
             for block in lines.blocks():
-                take(_clean(block))
+                take(self._clean(block))
                 yield
         except ExhumeError as error:
             self.notes.append(f"{error}; what came before it was taken")
         self.notes += self._calendar.notes()
         self._conclude(lines.cut)
+
+    def _clean(self, block: bytes) -> bytes:
+        return _clean(log_wrapped.plain(self._wrapped, block))
 
     # What the file is.
 
@@ -132,9 +138,9 @@ class LogText(LogImport):
 
     def _survey(self, first: list[_Said], lines: list[bytes]) -> None:
         """A syslog file: whose it is, whether its lines have both clocks, and whether they are of one boot."""
-        first = first or _lines_at(forwards(self._source, _TAG), self._calendar)
+        first = first or self._lines_at(forwards(self._source, _TAG))
         plain = not any(_both(said.stamp) for said in first)
-        last = first if plain else _lines_at(backwards(self._source, _TAG), self._calendar)[-_PAIRS:] or first
+        last = first if plain else self._lines_at(backwards(self._source, _TAG))[-_PAIRS:] or first
         found = next((match for line in lines if (match := OF_ANYBODY.match(line))), None)
         self._host = last[-1].host if last else found["host"] if found else b""
         self.node = Node(decode(self._host), "", "", "", 0)
@@ -158,6 +164,10 @@ class LogText(LogImport):
                     self.axis = "wall"
                     self.notes.append("it has more than one boot: all of them are on the wall clock, the last is tied to both")
                 break
+
+    def _lines_at(self, blocks: Iterator[bytes]) -> list[_Said]:
+        """What the kernel said in the first of these blocks where it said something."""
+        return next((found for block in blocks if (found := _said(self._clean(block).split(b"\n"), self._calendar))), [])
 
     def _anchor(self, pairs: list[tuple[int, int]], resolution: int) -> None:
         self._at_boot = wall_at_boot(pairs, resolution)
@@ -296,20 +306,26 @@ class LogText(LogImport):
             self.notes.append("dmesg -H tells only the minute: lines may have been up to one later than is said here")
         if self._others:
             told = ", ".join(printable(decode(host), 64) for host in self._strangers)
-            self.notes.append(f"{self._others:,} lines of other machines than {name} were passed over ({told})")
+            self.notes.append(some(self._others, "line", "lines") + f" of other machines than {name}: passed over ({told})")
         if self._impostors:
-            self.notes.append(f"{self._impostors:,} lines that look like the kernel's were written by a program: not believed")
+            self.notes.append(
+                some(self._impostors, "line that looks like the kernel's was", "lines that look like the kernel's were")
+                + " written by a program: not believed"
+            )
         if self._earlier:
-            self.notes.append(f"{self._earlier:,} lines are of another boot: they are where the time of day puts them")
+            self.notes.append(some(self._earlier, "line is", "lines are") + " of another boot, put where the time of day says")
         if self._back:
             self.notes.append(
-                f"the time since boot goes back within it, {self._back:,} lines are before others that precede them: "
-                "several boots or several files in one? They are where they say"
+                f"the time since boot goes back within it, {some(self._back, 'line is', 'lines are')} before others that "
+                "precede them: several boots or several files in one? All are where they say"
             )
         if self._unplaced:
-            self.notes.append(f"{self._unplaced:,} lines have no time that could be read, or not on the clock of the others")
+            self.notes.append(
+                some(self._unplaced, "line has", "lines have")
+                + " no time that could be read, or not on the clock of the others"
+            )
         if cut:
-            self.notes.append(f"{cut:,} lines were too long and were cut")
+            self.notes.append(some(cut, "line was too long and was cut", "lines were too long and were cut"))
 
 
 def _dialect(head: bytes) -> Dialect:
@@ -376,8 +392,3 @@ def _both(stamp: Stamp) -> bool:
 
 def _short(host: bytes) -> bytes:
     return host.partition(b".")[0].lower()
-
-
-def _lines_at(blocks: Iterator[bytes], calendar: Calendar) -> list[_Said]:
-    """What the kernel said in the first of these blocks where it said something."""
-    return next((found for block in blocks if (found := _said(_clean(block).split(b"\n"), calendar))), [])

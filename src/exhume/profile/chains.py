@@ -5,7 +5,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.profile.records import CONTEXT_USER
+from exhume.profile.records import CONTEXT_USER, Samples
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -23,14 +23,22 @@ def gather(data: bytes, begin: Ints, end: Ints) -> tuple[Words, Ints]:
     return words[np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))], lengths
 
 
+def of_samples(each: Samples) -> tuple[Words, NDArray[np.bool_]]:
+    """A number for each sample's stack, and whether it has frames of user space."""
+    words, lengths = gather(each.data, each.begin, each.end)
+    return hashes(words, lengths), have_user(words, lengths)
+
+
 def hashes(values: Words, lengths: Ints) -> Words:
     """A number for each stack, the same for the same. Two different ones of a million share it once in 10^7 runs."""
-    ends = np.cumsum(lengths)
-    place = np.arange(len(values), dtype=np.uint64) - np.repeat(ends - lengths, lengths).astype(np.uint64)
+    # Where in its stack each value is, times a seed: what a place of all values is worth, less what the stack's first is.
+    begins = (np.cumsum(lengths) - lengths).astype(np.uint64)
+    place = np.arange(len(values), dtype=np.uint64)
     place *= _SEEDS[0]
     place += values
-    mixed = _mix(place, _SEEDS[1])
-    return _mix(_sums(mixed, lengths) + lengths.astype(np.uint64) * _SEEDS[2], _SEEDS[3])
+    place -= np.repeat(begins * _SEEDS[0], lengths)
+    _mix(place, _SEEDS[1])
+    return _mix(_sums(place, lengths) + lengths.astype(np.uint64) * _SEEDS[2], _SEEDS[3])
 
 
 def with_number(hashed: Words, numbers: Ints) -> Ints:
@@ -40,15 +48,19 @@ def with_number(hashed: Words, numbers: Ints) -> Ints:
 
 def have_user(values: Words, lengths: Ints) -> NDArray[np.bool_]:
     """Which of them have frames of user space: all others say the same whatever is mapped."""
-    found: NDArray[np.bool_] = _sums((values == np.uint64(CONTEXT_USER)).astype(np.uint64), lengths) > 0
+    marks = np.flatnonzero(values == np.uint64(CONTEXT_USER))
+    found = np.zeros(len(lengths), dtype=bool)
+    found[np.searchsorted(np.cumsum(lengths), marks, side="right")] = True
     return found
 
 
 def _mix(values: Words, seed: np.uint64) -> Words:
-    values = values * seed
-    values ^= values >> _HALF
+    """In place."""
+    high = np.empty_like(values)
+    values *= seed
+    values ^= np.right_shift(values, _HALF, out=high)
     values *= _SEEDS[0]
-    values ^= values >> _HALF
+    values ^= np.right_shift(values, _HALF, out=high)
     return values
 
 

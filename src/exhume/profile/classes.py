@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 IDLE, SOFTIRQ, IRQ, LEFT = 1, 2, 4, 8
 
 # The idle loop: kernel/sched/idle.c, arch/*/kernel/process.c. Only the idle task of a core runs it.
 _IDLE = frozenset(
     "do_idle cpu_idle_loop cpu_startup_entry cpuidle_idle_call cpuidle_enter cpuidle_enter_state default_idle_call "
     "default_idle arch_cpu_idle cpu_idle_poll intel_idle acpi_idle_enter acpi_idle_do_entry mwait_idle poll_idle "
-    "pv_native_safe_halt native_safe_halt cpu_do_idle haltpoll_enter_idle intel_idle_irq intel_idle_ibrs".split()
+    "pv_native_safe_halt native_safe_halt cpu_do_idle haltpoll_enter_idle intel_idle_irq intel_idle_ibrs "
+    "intel_idle_hlt intel_idle_hlt_irq_on intel_idle_xstate intel_idle_s2idle mwait_idle_with_hints acpi_safe_halt "
+    "acpi_idle_enter_bm acpi_idle_lpi_enter default_enter_idle call_cpuidle native_halt xen_safe_halt amd_e400_idle "
+    "psci_enter_idle_state psci_cpu_suspend_enter cpu_idle".split()
 )
 # kernel/softirq.c: __do_softirq was renamed to handle_softirqs in 6.10 (e68ac2b48849).
 _SOFTIRQ = frozenset(
@@ -29,6 +35,7 @@ _LEFT = frozenset(
     "irqentry_exit_cond_resched exit_to_user_mode retint_user".split()
 )
 _IRQ_BEGINNINGS = ("sysvec_", "asm_sysvec_", "__sysvec_")
+_KINDS = ("softirq", "irq", "idle", "system", "user")
 
 
 def mark(name: str) -> int:
@@ -58,3 +65,24 @@ def of_stack(marks: Iterable[int], kernel: bool, idle_task: bool, named: bool) -
     if idle_task and (found & IDLE or not named):
         return "idle"
     return "system" if kernel else "user"
+
+
+def of_stacks(
+    marks: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    kernel: NDArray[np.bool_],
+    idle_task: NDArray[np.bool_],
+    named: bool,
+) -> list[str]:
+    """The same of many stacks, one after the other: the marks of all their functions, 0 for those that have none."""
+    places = np.flatnonzero(marks)
+    marks = marks[places]
+    owner = np.searchsorted(np.cumsum(lengths), places, side="right")
+    last = {mark: np.full(len(lengths), -1, dtype=np.int64) for mark in (IDLE, SOFTIRQ, IRQ, LEFT)}
+    for mark, found in last.items():
+        mine = marks == mark
+        found[owner[mine]] = places[mine]
+    resting = idle_task & (last[IDLE] >= 0) if named else idle_task
+    in_irq = last[IRQ] > last[LEFT]
+    kinds = np.where(last[SOFTIRQ] >= 0, 0, np.where(in_irq, 1, np.where(resting, 2, np.where(kernel, 3, 4))))
+    return [_KINDS[kind] for kind in kinds.tolist()]

@@ -102,13 +102,19 @@ class Frames:
         into["frames"].add_rows(self._rows)
         self._rows = []
 
-    def marks(self, frames: list[int]) -> tuple[list[int], bool]:
-        """What the functions of a stack say about it (classes.mark), and whether any of them is of the kernel."""
-        if not frames or frames[-1] not in self._kernel_frames:
-            return [], False
-        if not self._marks:
-            return [], True
-        return [self._marks[frame] for frame in frames if frame in self._marks], True
+    def classes(self, frames: Ids, lengths: NDArray[np.int64], idle_task: NDArray[np.bool_], named: bool) -> list[str]:
+        """The classes of stacks, which are one after the other; `idle_task`: it is of pid 0, `named`: the kernel has names."""
+        # The innermost is of the kernel if any is. Where it is not, nothing but user space was seen.
+        ends = np.cumsum(lengths)
+        innermost = frames[ends[lengths > 0] - 1].tolist()
+        kernel = np.zeros(len(lengths), dtype=bool)
+        kernel[lengths > 0] = np.fromiter(map(self._kernel_frames.__contains__, innermost), dtype=bool, count=len(innermost))
+        marks = np.zeros(len(frames), dtype=np.int64)
+        if self._marks:
+            marked = np.array(sorted(self._marks.items()), dtype=np.int64)
+            at = np.minimum(np.searchsorted(marked[:, 0], frames), len(marked) - 1)
+            marks = np.where((marked[at, 0] == frames) & np.repeat(kernel, lengths), marked[at, 1], 0)
+        return classes.of_stacks(marks, lengths, kernel, idle_task, named)
 
     def resolve(self, stacks: Sequence[tuple[Space, bytes]]) -> tuple[Ids, NDArray[np.int64]]:
         """The frames of raw stacks, outermost caller first, one after the other, and how many each has."""
@@ -141,7 +147,10 @@ class Frames:
         frames[user] = self._of_user(spaces, which[owners[user]], addresses[user])
         kept = np.flatnonzero(kernel | user)
         # Each chain has its innermost first, and the kernel's before those of user space: turn every stack around.
-        kept = kept[np.lexsort((-kept, owners[kept]))]
+        of = owners[kept]
+        counts = np.bincount(of, minlength=len(which))
+        ends = np.cumsum(counts)
+        kept = kept[(2 * ends - counts - 1)[of] - np.arange(len(kept))]
         # Where code has no frame pointers the chain leads into data: such a stretch of nowhere says no more than one of it.
         nowhere = frames[kept] == self._nameless.get((0, -1), -1)
         again = np.zeros(len(kept), dtype=bool)

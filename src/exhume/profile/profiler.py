@@ -6,6 +6,7 @@ functions, so that two samples of one function are one frame, then to stacks of 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from exhume.node.root import Root
 from exhume.profile import chains, records
-from exhume.profile.classes import of_stack
 from exhume.profile.frames import WAIT_S, Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
@@ -54,6 +54,7 @@ class _New(NamedTuple):
 
 
 _NOBODY = (0, Space(0, 0), False)
+_TIME, _PID = itemgetter(0), itemgetter(1)  # of whatever was told
 
 
 class Profiler:
@@ -164,22 +165,27 @@ class Profiler:
         """The same with work only for each thread that something happened to and each raw stack that is new."""
         group, firsts = _groups(told, each)
         found: list[tuple[int, Space, bool]] = [_NOBODY] * len(firsts)
-        at = 0
-        times, tasks, cgroups = (column[firsts].tolist() for column in (each.time, each.task, each.cgroup))
-        for which in np.argsort(each.time[firsts], kind="stable").tolist():
-            while at < len(told) and told[at].time <= times[which]:
-                self.tasks.apply(told[at])
-                at += 1
+        order = np.argsort(each.time[firsts], kind="stable")
+        tasks, cgroups = (column[firsts].tolist() for column in (each.task, each.cgroup))
+        # How much was told before each group begins.
+        untils = np.searchsorted(
+            np.fromiter(map(_TIME, told), dtype=np.int64, count=len(told)), each.time[firsts], side="right"
+        )
+        at, apply, known = 0, self.tasks.apply, self._threads
+        for which, until in zip(order.tolist(), untils[order].tolist(), strict=True):
+            for one in told[at:until]:
+                apply(one)
+            at = until
             key = tasks[which], cgroups[which]
-            found[which] = self._threads.get(key) or self._thread(*key)
+            found[which] = known.get(key) or self._thread(*key)
         for left in told[at:]:
-            self.tasks.apply(left)
+            apply(left)
         threads = np.array([thread for thread, _, _ in found], dtype=np.int64)[group]
         # Two spaces of one number are one; which task is idle matters for what a stack is taken for.
         numbers = np.array([space.number << 1 | idle for _, space, idle in found], dtype=np.int64)[group]
-        words, lengths = chains.gather(each.data, each.begin, each.end)
-        numbers[~chains.have_user(words, lengths)] &= 1
-        keys, back = unique_inverse(chains.with_number(chains.hashes(words, lengths), numbers))
+        hashed, in_user = chains.of_samples(each)
+        numbers[~in_user] &= 1
+        keys, back = unique_inverse(chains.with_number(hashed, numbers))
         stacks = np.fromiter(map(self._hashed.get, keys.tolist(), repeat(0)), dtype=np.int64, count=len(keys))
         new = np.flatnonzero(stacks == 0)
         if len(new):
@@ -209,13 +215,16 @@ class Profiler:
             rows = np.zeros(len(keys), dtype=np.int64)
             rows[back] = np.arange(len(back))
             rows = rows[new]
-            ends = np.cumsum(depths)
-            columns = (column.tolist() for column in ((ends - depths)[rows], ends[rows], idle[rows]))
-            listed, of = frames.tolist(), self._class
-            mine = [(listed[begin:end], idles) for begin, end, idles in zip(*columns, strict=True)]
+            lengths = depths[rows]
+            ends = np.cumsum(lengths)
+            places = np.repeat(np.cumsum(depths)[rows] - ends, lengths) + np.arange(int(lengths.sum()))
+            mine = frames[places]
+            kinds = self._frames.classes(mine, lengths, idle[rows] > 0, not self.kernel.reason)
+            listed, bounds = mine.tolist(), [0, *ends.tolist()]
             numbers[new] = np.arange(self._next_stack, self._next_stack + len(new))
             self._stack_rows += [
-                (number, of(stack, idles > 0), stack) for number, (stack, idles) in enumerate(mine, self._next_stack)
+                (number, kind, listed[begin:end])
+                for number, kind, begin, end in zip(numbers[new].tolist(), kinds, bounds, bounds[1:], strict=False)
             ]
             self._next_stack += len(new)
             self._stacks.update(zip(keys[new].tolist(), numbers[new].tolist(), strict=True))
@@ -310,10 +319,6 @@ class Profiler:
             self._forget_raw()
         return numbers
 
-    def _class(self, frames: list[int], idle_task: bool) -> str:
-        marks, kernel = self._frames.marks(frames)
-        return of_stack(marks, kernel, idle_task, not self.kernel.reason)
-
     def _forget_raw(self) -> None:
         self._raw.clear()
         self._hashed.clear()
@@ -333,10 +338,10 @@ def _groups(told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int
     key = task * len(cgroups) + cgroup
     if told:
         # Sorted by process and time, so many were told before each sample: other numbers, other groups.
-        pids = np.array([one.pid for one in told], dtype=np.int64)
+        pids = np.fromiter(map(_PID, told), dtype=np.int64, count=len(told))
         late = np.flatnonzero(among(each.task & 0xFFFFFFFF, unique(pids)))
         pid = np.concatenate([pids, each.task[late] & 0xFFFFFFFF])
-        time = np.concatenate([np.array([one.time for one in told], dtype=np.int64), each.time[late]])
+        time = np.concatenate([np.fromiter(map(_TIME, told), dtype=np.int64, count=len(told)), each.time[late]])
         order = np.lexsort((time, pid))  # stable: what was told at the time of a sample comes before it
         before = np.empty(len(order), dtype=np.int64)
         before[order] = np.cumsum(order < len(told))

@@ -1,8 +1,8 @@
 """perf records as the kernel writes them (include/uapi/linux/perf_event.h), decoded with little work for each.
 
-A record is a whole number of 64-bit words; its first has the kind, 16 bits of flags and the size. A plain loop finds where
-records begin, numpy does the rest. What does not fit is passed over: a ring is ours, yet what it holds may be cut, and a
-perf.data is anybody's. Where a sample has what is its `Layout`; our own rings have two of them.
+A record is a whole number of 64-bit words; its first has the kind, 16 bits of flags and the size. numpy finds where records
+begin, or a plain loop where it cannot, and does the rest. What does not fit is passed over: a ring is ours, yet what it holds
+may be cut, and a perf.data is anybody's. Where a sample has what is its `Layout`; our own rings have two of them.
 """
 
 import struct
@@ -36,6 +36,7 @@ _MAPPING = struct.Struct("=QQQIIQQ")  # of MMAP2 from its address to its inode g
 _OLD_MAPPING = struct.Struct("=QQQ")
 _WORD = struct.Struct("=Q")
 _DEEPEST = 1 << 16
+_KINDS = 128  # those of the kernel are below 32, perf's own from 64 on (enum perf_user_event_type in tools/lib/perf)
 
 
 class Layout(NamedTuple):
@@ -79,6 +80,27 @@ class Samples(NamedTuple):
 
 def starts(data: bytes) -> Ints:
     """Where each record begins, in words. Half a record ends it, and so does a size that cannot be."""
+    # Few words but the first of a record look like one. If each of those that do ends where the next begins, they are it.
+    halves = np.frombuffer(data, dtype=np.uint32, count=len(data) // 8 * 2)
+    begins = np.flatnonzero(halves[::2] - np.uint32(1) < np.uint32(_KINDS))
+    sizes = halves[2 * begins + 1] >> 16
+    fits = (sizes >= 8) & (sizes & 7 == 0)
+    begins = begins[fits]
+    ends: Ints = begins + (sizes[fits] >> 3)
+    if len(begins) and not begins[0]:
+        if not (ends[:-1] == begins[1:]).all():  # a chain that led into data: where nothing ends, nothing begins
+            reached = np.zeros(len(halves) // 2 + (1 << 13), dtype=bool)
+            reached[ends] = reached[0] = True
+            begins, ends = begins[reached[begins]], ends[reached[begins]]
+        if (ends[:-1] == begins[1:]).all():
+            after = 2 * int(ends[-1]) + 1
+            if after >= len(halves) or halves[after] < 1 << 16:
+                return np.array(begins[: len(begins) - (after - 1 > len(halves))])
+    return _starts_one_by_one(data)
+
+
+def _starts_one_by_one(data: bytes) -> Ints:
+    """The same, whatever is in the records."""
     # As numbers of 16 bits, which are cheaper than words: of the four that begin a record the last is its size in bytes.
     sizes = memoryview(data)[: len(data) & ~7].cast("H")[3:]
     found: list[int] = []
@@ -135,7 +157,7 @@ def index(data: bytes) -> Index:
 
 def joined(parts: "Sequence[Index]") -> Index:
     """One of several, whose bytes are put together."""
-    data = b"".join(part.words.tobytes() for part in parts) if len(parts) != 1 else parts[0].data
+    data = b"".join([part.words.data for part in parts]) if len(parts) != 1 else parts[0].data
     shifts = np.cumsum([0, *(len(part.words) for part in parts)])
     return Index(
         data,
@@ -271,8 +293,7 @@ class Tasks:
 
     def of(self, pids: Ints) -> list[Mapped | Named | Forked | Exited]:
         """The records about these processes (sorted), parsed, in the order of the rings."""
-        parsed = (parse_task(self.data, int(at), self.clock) for at in self.at[among(self.pid, pids)].tolist())
-        return [record for record in parsed if record is not None]
+        return parse_tasks(self.data, self.at[among(self.pid, pids)], self.clock)
 
 
 def tasks(data: bytes) -> Tasks:
@@ -322,10 +343,51 @@ def parse_task(data: bytes, at: int, clock: int = 1) -> Mapped | Named | Forked 
         return None
     if kind == _FORK:
         return Forked(time, pid, other, tid, bool(misc & _FORK_EXEC))
-    if kind == _MMAP and not misc & _MMAP_DATA:
+    if kind == _MMAP and size >= 40 and not misc & _MMAP_DATA:
         start, length, offset = _OLD_MAPPING.unpack_from(data, at + 16)
         return Mapped(time, pid, start, length, offset, (0, 0), 0, 0, data[at + 40 : end].split(b"\0", 1)[0])
     return Exited(time, pid, tid) if kind == _EXIT else None
+
+
+def parse_tasks(data: bytes, at: Ints, clock: int = 1) -> list[Mapped | Named | Forked | Exited]:
+    """The same of many that are whole, without those that say nothing. What they mostly are is taken apart together: a busy
+    node has a thousand of them in a second."""
+    words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
+    head = words[at]
+    kind, flags = head.astype(np.uint32), head >> np.uint64(32) & np.uint64(0xFFFF)
+    size = (head >> np.uint64(51)).astype(np.int64)
+    end = at + size - clock
+    plain = (clock > 0) & (size >= max(5, 2 + clock)) & (end + clock <= len(words))
+    maps = plain & (kind == _MMAP2) & (size >= 9 + clock) & (flags & np.uint64(_MMAP_DATA | _MMAP_BUILD_ID) == 0)
+    tasks = plain & ((kind == _FORK) | (kind == _EXIT) | (kind == _COMM))
+    found: list[Mapped | Named | Forked | Exited | None] = [None] * len(at)
+    when = np.zeros(len(at), dtype=np.int64)
+    when[plain] = (words[end[plain]] & np.uint64(_LAST)).astype(np.int64)
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+    def columns(rows: Ints, *each: Words) -> "zip[tuple[int, ...]]":
+        return zip(*(column.tolist() for column in (rows, when[rows], 8 * at[rows], 8 * end[rows], *each)), strict=True)
+
+    rows = np.flatnonzero(maps)
+    whose, *mapping, device, inode, generation = (words[at[rows] + place] for place in range(1, 8))
+    for row, time, begin, after, pid, start, length, offset, major, minor, number, version in columns(
+        rows, whose & low, *mapping, device & low, device >> high, inode, generation
+    ):
+        path = data[begin + 72 : after].split(b"\0", 1)[0]
+        found[row] = Mapped(time, pid, start, length, offset, (major, minor), number, version, path)
+    rows = np.flatnonzero(tasks)
+    whose = words[at[rows] + 1]
+    for row, time, begin, after, pid, other, what, misc, tid in columns(
+        rows, whose & low, whose >> high, head[rows] & low, flags[rows], words[at[rows] + 2] & low
+    ):
+        if what == _COMM:
+            found[row] = Named(time, pid, other, misc & _COMM_EXEC > 0, data[begin + 16 : after].split(b"\0", 1)[0])
+        else:
+            found[row] = Forked(time, pid, other, tid, misc & _FORK_EXEC > 0) if what == _FORK else Exited(time, pid, tid)
+    others = np.flatnonzero(~maps & ~tasks)
+    for row, where in zip(others.tolist(), at[others].tolist(), strict=True):
+        found[row] = parse_task(data, where, clock)
+    return [record for record in found if record is not None]
 
 
 def parse_cgroup(data: bytes, at: int) -> Grouped | None:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from exhume.profile.records import Mapped
 # Processes of machine learning have thousands of mappings; what is executable of them are hundreds.
 LARGEST_MAPS = 4 << 20
 MOST_MAPPINGS = 8192
+_FEW = 64
 _BITS = 48  # of a user address: 47 on x86-64, 48 on arm64; more is only given to those who ask (Documentation/arch/*/mm)
 
 Ints = NDArray[np.int64]
@@ -46,15 +48,22 @@ class Space:
         end = start + length
         if start >= 1 << _BITS or end > 1 << _BITS or offset >= 1 << 63:
             return False  # [vsyscall]; a device may be mapped at any offset (file_mmap_size_max in mm/mmap.c)
-        first, last = bisect_left(self._maps, (start,)), bisect_left(self._maps, (end,))
-        if first and self._maps[first - 1][1] > start:
+        maps = self._maps
+        first = last = bisect_left(maps, (start,))
+        if last < len(maps) and maps[last][0] < end:
+            last = bisect_left(maps, (end,))
+        if first and maps[first - 1][1] > start:
             first -= 1
         replaced = last > first
-        if not replaced and len(self._maps) >= MOST_MAPPINGS:
+        if not replaced and len(maps) >= MOST_MAPPINGS:
             return False
         if self._shared:
-            self._maps, self._shared = self._maps.copy(), False
-        self._maps[first:last] = [(start, end, offset, image)]
+            self._maps = maps = maps.copy()
+            self._shared = False
+        if replaced:
+            maps[first:last] = [(start, end, offset, image)]
+        else:
+            maps.insert(first, (start, end, offset, image))
         self._table = None
         return replaced
 
@@ -80,9 +89,8 @@ def find(spaces: Sequence[Space], which: NDArray[np.int64], addresses: NDArray[n
 
     All spaces are looked through at once: each gets a range of its own, of as many addresses as a process has.
     """
-    tables = [space.table() for space in spaces]
-    number = np.repeat(np.arange(len(spaces), dtype=np.int64), [len(table) for table in tables]) << _BITS
-    table = np.concatenate(tables)
+    owner, table = _tables(spaces)
+    number = owner << _BITS
     nothing = np.zeros(len(addresses), dtype=np.int64)
     if not len(table):
         return nothing, nothing
@@ -92,6 +100,23 @@ def find(spaces: Sequence[Space], which: NDArray[np.int64], addresses: NDArray[n
     at = np.searchsorted(starts, wanted, side="right") - 1
     inside = within & (at >= 0) & (wanted < ends[at])
     return np.where(inside, table[at, 3], 0), np.where(inside, wanted - starts[at] + table[at, 2], 0)
+
+
+def _tables(spaces: Sequence[Space]) -> tuple[Ints, Ints]:
+    """The tables of all spaces, one after the other, and which each row is of. Short ones are made together: a file has
+    those of thousands of processes that lived for some milliseconds."""
+    lengths = [len(space._maps) for space in spaces]
+    owner = np.repeat(np.arange(len(spaces), dtype=np.int64), lengths)
+    long = np.array(lengths, dtype=np.int64) > _FEW
+    short = chain.from_iterable(chain.from_iterable(space._maps for space in spaces if len(space._maps) <= _FEW))
+    made = np.fromiter(short, dtype=np.int64).reshape(-1, 4)
+    if not long.any():
+        return owner, made
+    table = np.empty((len(owner), 4), dtype=np.int64)
+    apart = long[owner]
+    table[~apart] = made
+    table[apart] = np.concatenate([space.table() for space in spaces if len(space._maps) > _FEW])
+    return owner, table
 
 
 def parse_maps(raw: bytes, pid: int) -> Iterator[Mapped]:

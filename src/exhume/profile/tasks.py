@@ -9,6 +9,7 @@ Of a perf.data there is no /proc: perf put into its side-band what was there bef
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 import numpy as np
 
@@ -30,6 +31,7 @@ KEPT = 4
 LARGEST_KEPT = 8 << 20
 # Where nothing else tells of processes, the side-band is kept up to that, and then applied to all of them.
 LARGEST_ALONE = 16 << 20
+_time = itemgetter(0)
 # Processes that are remembered; those that had no sample for longest go first.
 MOST_PROCESSES = 8192
 # Threads of one process that are remembered.
@@ -39,6 +41,9 @@ _START = ~((1 << 23) - 1)
 """Starts are kept to 8 ms, as /proc has them to 10: each digit more is a byte for every short process there ever was."""
 NO_PID = 0xFFFFFFFF
 """A task that is being taken apart has no number any more."""
+
+
+_NOBODY = Owner()
 
 
 class Process:
@@ -52,7 +57,7 @@ class Process:
         self.cgroup = ""
         self.cgroup_id = -1
         self.cgroup_read = False
-        self.owner = Owner()
+        self.owner = _NOBODY
         self.keys: list[tuple[int, int]] = []
         """What whoever uses this has cached of it, to be dropped when it changes."""
         self.numbers: dict[tuple[object, ...], int] = {}
@@ -134,25 +139,20 @@ class Tasks:
 
     def apply(self, told: Told) -> None:
         """Something happened to a process that has samples."""
+        if isinstance(told, Mapped):  # as most are
+            self._map(told)
+            return
         if isinstance(told, Forked):
             if told.pid != told.parent:
                 self._fork(told)
             elif (process := self._processes.get(told.pid)) is not None and process.names.pop(told.tid, None) is not None:
                 self._changed(process)  # a number that another thread had
             return
-        process = self._processes.get(told.pid)
-        if process is None:
-            if isinstance(told, Exited):
-                return
-            process = self._meet(told.pid)
-        if isinstance(told, Mapped):
-            if process.space.unread:
-                process.space.read(self._root, self._images.locate)
-            number = self._images.locate(told)
-            if process.space.add(told.start, told.length, told.offset, number):
-                process.space = process.space.copy(self._number(), process.pid)
-                self._changed(process)
-        elif isinstance(told, Named):
+        known = self._processes.get(told.pid)
+        if known is None and isinstance(told, Exited):
+            return
+        process = known or self._meet(told.pid)
+        if isinstance(told, Named):
             if told.exec:
                 process.space = Space(self._number(), told.pid)
                 process.names.clear()
@@ -161,6 +161,15 @@ class Tasks:
             self._changed(process)
         elif told.tid == told.pid:
             self._gone.append(process)
+
+    def _map(self, told: Mapped) -> None:
+        _, pid, start, length, offset, _, _, _, _, _ = told
+        process = self._processes.get(pid) or self._meet(pid)
+        if process.space.unread:
+            process.space.read(self._root, self._images.locate)
+        if process.space.add(start, length, offset, self._images.locate(told)):
+            process.space = process.space.copy(self._number(), process.pid)
+            self._changed(process)
 
     def _bury(self) -> None:
         """Those that ended a batch ago: a task is sampled for a while after its end was told, taking itself apart."""
@@ -196,6 +205,8 @@ class Tasks:
 
     def cgroup(self, process: Process, number: int) -> str:
         """The cgroup of a process, whose samples carry that id."""
+        if self._alone and not number:
+            return process.cgroup
         known = self._unified and number > 0
         if known and number in self._cgroups:
             path = self._cgroups[number]
@@ -263,7 +274,7 @@ class Tasks:
             return ""
 
     def _read_cgroup(self, pid: int) -> str:
-        if pid in (0, NO_PID):
+        if pid in (0, NO_PID) or self._alone:
             return ""
         try:
             return parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
@@ -304,7 +315,3 @@ def _parents(chunk: records.Tasks, pids: Ints) -> Ints:
         return np.zeros(0, dtype=np.int64)
     found: Ints = chunk.parent[(chunk.parent > 0) & among(chunk.pid, pids)]
     return found
-
-
-def _time(told: Told) -> int:
-    return told.time

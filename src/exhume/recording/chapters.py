@@ -7,7 +7,7 @@ import numpy as np
 
 from exhume.errors import ExhumeError
 from exhume.recording import arrow, files, parquet, plain
-from exhume.recording.arrays import among
+from exhume.recording.arrays import among, unique
 from exhume.recording.dictionaries import classes_of, joined
 from exhume.recording.layout import DICTIONARIES, Chapter, Span, is_chapter, read_chapter, spans
 from exhume.recording.plain import Columns
@@ -81,7 +81,7 @@ class ChapterReader:
         samples = self.table(span, "samples")
         if samples is None:
             return EMPTY
-        stacks = self.dictionary("stacks", np.sort(samples["stack"]))
+        stacks = self.dictionary("stacks", unique(samples["stack"]))
         return summarise(samples["time"], samples["core"], classes_of(samples["stack"], stacks["id"], stacks["class"]))
 
     def count(self, span: Span, table: str) -> int:

@@ -32,5 +32,8 @@ def classes_of(stack: Ints, ids: Ints, class_names: NDArray[np.object_]) -> NDAr
     by_row = np.fromiter((codes.get(name, UNKNOWN) for name in class_names), np.int8, len(class_names))
     if not len(ids):
         return np.full(len(stack), UNKNOWN, dtype=np.int8)
-    place = np.minimum(np.searchsorted(ids, stack), len(ids) - 1)
+    if ids[-1] - ids[0] == len(ids) - 1:  # none is missing, as in a chapter that was kept whole: no need to search
+        place = np.clip(stack - ids[0], 0, len(ids) - 1)
+    else:
+        place = np.minimum(np.searchsorted(ids, stack), len(ids) - 1)
     return np.where(ids[place] == stack, by_row[place], np.int8(UNKNOWN))

@@ -6,6 +6,8 @@ the rows, some at a time. Formats live with their subject (profile/, node/); rec
 
 import io
 import os
+import select
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -22,6 +24,19 @@ Axis = Literal["boot", "wall"]
 HEAD = 1 << 16
 """So much of a file is looked at to tell what it is."""
 _GZIP = b"\x1f\x8b"
+_UTF8_MARK = b"\xef\xbb\xbf"
+# What a file begins with that is none of those that are read, and what makes one of it.
+_OTHERS = {
+    b"\xfd7zXZ\0": ("packed by xz", "xz -dc"),
+    b"BZh": ("packed by bzip2", "bzip2 -dc"),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", "zstd -dc"),
+    b"\x04\x22\x4d\x18": ("packed by lz4", "lz4 -dc"),
+    b"PK\x03\x04": ("a zip", "unzip -p"),
+    b"\xff\xfe": ("text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+}
+_WAITED_MS = 2000
+"""After so long without anybody who writes to a FIFO it is said what is waited for."""
 _READ = 1 << 20
 
 
@@ -50,6 +65,8 @@ class Wanted:
     whose: bool = True
     """Whose samples are, and their stacks in user space. Without it is known only what each core did, which is less work:
     enough for a heat map. An importer may give more than was asked for."""
+    boot: str = ""
+    """Of a file with several boots: its id, or -1 for the one before the last, and so on; "" and 0 are the last."""
 
 
 @dataclass(slots=True)
@@ -113,18 +130,45 @@ class Input:
         self._left = b""
         self._begun = False
         self._damage: Damaged | None = None
-        if self.head(2) == _GZIP:
+        begin = self.head(8)
+        if begin.startswith(_UTF8_MARK):
+            self._ahead = self._ahead[len(_UTF8_MARK) :]
+            self.at = len(_UTF8_MARK)
+        if begin.startswith(_GZIP):
             self.packed = True
             self._left, self._ahead = self._ahead, b""
             self._unpacker = zlib.decompressobj(31)
+
+    @property
+    def foreign(self) -> str:
+        """What it is if that is known and not read, and how it can be; "" otherwise."""
+        begin = self.head(8)
+        found = next((known for mark, known in _OTHERS.items() if begin.startswith(mark)), None)
+        if found is None:
+            return ""
+        return f"{self.name} is {found[0]}, which is not read as it is: {found[1]} {self.name} | exhume import - ..."
 
     def _open(self) -> BinaryIO:
         if self.path == "-":
             return sys.stdin.buffer
         try:
-            return open(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0)
+            fifo = stat.S_ISFIFO(os.stat(self.path).st_mode)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if fifo else 0))
         except OSError as error:
             raise ExhumeError(f"{self.name} cannot be read: {error.strerror}") from error
+        if fifo:
+            self._wait(descriptor)
+        return open(descriptor, "rb", buffering=0)
+
+    def _wait(self, descriptor: int) -> None:
+        """For somebody who writes to the FIFO, perhaps for ever: then people should know."""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(_WAITED_MS):
+            sys.stderr.write(f"exhume: waiting for somebody to write to {self.name}\n")
+            sys.stderr.flush()
+            poll.poll()
+        os.set_blocking(descriptor, True)
 
     @property
     def seekable(self) -> bool:
@@ -298,8 +342,6 @@ def _salvaged(unpacker: "zlib._Decompress", data: bytes) -> bytes:
 
 
 def _regular(told: os.stat_result) -> bool:
-    import stat
-
     return stat.S_ISREG(told.st_mode)
 
 

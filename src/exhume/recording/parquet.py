@@ -60,12 +60,12 @@ def _table(table: str, columns: "dict[str, Any]") -> Any:
     for column in TABLES[table].columns:
         values = columns[column.name]
         if column.kind in ("time", "int"):
-            arrays.append(pa.array(narrowed(values, _NARROW.get(column.name))))
+            arrays.append(arrow.int_array(narrowed(values, _NARROW.get(column.name))))
         elif column.kind == "list":
             lengths, elements = values
             arrays.append(arrow.list_array(lengths, narrowed(elements, _NARROW_LISTS.get(column.name))))
         else:
-            arrays.append(pa.array(values, pa.utf8(), from_pandas=False))
+            arrays.append(pa.array(values.tolist(), pa.utf8()))  # of an array pyarrow would ask numpy.ma
     fields = [
         pa.field(column.name, array.type, nullable=False) for column, array in zip(TABLES[table].columns, arrays, strict=True)
     ]

@@ -82,8 +82,9 @@ def _lists(read: Any, name: str) -> Lists:
     place = read.schema.get_field_index(name)
     if place < 0 or not arrow.is_list(read.schema.field(place).type):
         return Lists(np.zeros(read.num_rows, dtype=np.int64), np.empty(0, dtype=np.int64))
-    chunks = [(np.diff(chunk.offsets.to_numpy()), chunk.flatten().to_numpy()) for chunk in read.column(place).chunks]
-    parts = [Lists(lengths.astype(np.int64), values) for lengths, values in chunks]
+    # Not by flatten(): it loads pyarrow.compute, which takes longer than reading most tables.
+    chunks = [(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in read.column(place).chunks]
+    parts = [Lists(np.diff(offsets).astype(np.int64), values[offsets[0] : offsets[-1]]) for offsets, values in chunks]
     return Lists(*_concatenated(parts)) if parts else _NO_LISTS
 
 

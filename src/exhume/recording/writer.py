@@ -145,6 +145,13 @@ class Writer:
         if self._retention.size_bytes > self._budget - self._retention.headroom:
             self._retention.free(now=self._newest)
 
+    def leave(self) -> None:
+        """Close without sealing the open segment: for a recording that is read once and removed."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.close()
+        self.close()
+
     def close(self) -> None:
         """Seal the open segment, wait for it, and let another recorder have the directory."""
         if self._closed:

@@ -13,7 +13,7 @@ from exhume.errors import ExhumeError
 from exhume.pictures.flame import build
 from exhume.pictures.folded import folded as exported
 from exhume.profile.importing import folded
-from exhume.recording.incoming import Ids, Import, Wanted, memory
+from exhume.recording.incoming import Damaged, Ids, Import, Wanted, memory
 from exhume.recording.recording import Recording
 from exhume.recording.tally import of_recording
 
@@ -98,9 +98,32 @@ def test_too_many_are_scaled_down_in_proportion(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_lines_that_are_none_are_counted_with_their_place() -> None:
-    found = read(b"a;b 1\r\n# a comment\nno count\na;b 0\n\na;b 2\n")
+    found = read(b"a;b 1\r\n# a comment\nno count\na;b 0\n\nwhat\na;b 2\n")
     assert found.counts == {("a", "b"): 3}
-    assert "2 lines are no stacks with a count, the first at byte 19" in found.source.notes
+    assert "2 lines are no stacks with a count: left out (the first is line 3, at byte 19)" in found.source.notes
+    found = read(b"a;b 1\nSegmentation fault\n" + b"a;b 2\n" * 300_000)  # the line's number is right over many blocks
+    assert "1 line is no stack with a count: left out (line 2, at byte 6)" in found.source.notes
+    found = read(b"a;b 2\n" * 300_000 + b"Segmentation fault\n")
+    assert "1 line is no stack with a count: left out (line 300,001, at byte 1800000)" in found.source.notes
+
+
+def test_rubbish_is_left_out_as_long_as_most_is_whole() -> None:
+    good, bad = b"a;b;c 12\n", b"warning: x\n"
+    assert folded.looks(good * 6 + bad * 4)
+    assert read(good * 6 + bad * 4).counts == {("a", "b", "c"): 72}
+    assert folded.looks(good + bad + good)
+    assert folded.looks(good * 4 + bad * 6)
+    with pytest.raises(Damaged, match=r"6 of its first 10 lines from byte 0 on are none, line 5 to begin with"):
+        read(good * 4 + bad * 6)
+    assert not folded.looks(good + bad * 20)
+
+
+def test_of_two_counts_the_second_is_taken() -> None:
+    found = read(b"a;f 1 3\na;g x 0 2\n")
+    assert found.counts == {("a", "f"): 3, ("a", "g x"): 2}
+    assert read(b"a;f 0\n").counts == {}
+    assert any("two counts" in note for note in found.source.notes)
+    assert read(b"a;f 1 3\na;g 2\n").counts == {("a", "f 1"): 3, ("a", "g"): 2}
 
 
 def test_what_it_looks_like() -> None:

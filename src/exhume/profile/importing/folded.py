@@ -13,7 +13,7 @@ import numpy as np
 
 from exhume.errors import ExhumeError
 from exhume.profile.importing.interner import Interner
-from exhume.recording.incoming import Anchor, Axis, Ids, Import, Input, Lines, Wanted
+from exhume.recording.incoming import HEAD, Anchor, Axis, Damaged, Ids, Import, Input, Lines, Wanted
 from exhume.recording.recording import Node, Recording
 from exhume.text import decode
 
@@ -21,26 +21,38 @@ MOST = 50_000_000
 """More samples than this are scaled down."""
 STEP_NS = 10_000_000
 _BATCH = 1 << 16
+_SOME = 3
 _HEAD = 1 << 18
 _READ = 1 << 20
 _REMEMBERED = 32 << 20
 _NAMES = 64 << 20
 # What flamegraph.pl knows frames by (stackcollapse-perf.pl --all): kernel, code made at run time, inlined.
 _KERNEL, _JIT, _INLINED = b"_[k]", b"_[j]", b"_[i]"
-_COUNT = re.compile(rb"[1-9]\d{0,17}", re.ASCII)
+_COUNT = re.compile(rb"\d{1,18}", re.ASCII)
+_TWO = re.compile(rb".*[^ ] \d{1,18} \d{1,18}\s*", re.ASCII | re.DOTALL)  # difffolded.pl: before and after
 # stackcollapse-perf.pl --pid and --tid, which writes ? for a number that perf did not print; others put it into brackets.
 _TASK = re.compile(rb"(.+)-(\d{1,9}|\?)(?:/(\d{1,9}))?|(.+?) ?\[(\d{1,9})\]", re.ASCII | re.DOTALL)
 
 
 def looks(head: bytes) -> bool:
+    """Some lines may be something else, as what a shell said among them; how many is for `opened` to judge."""
     if b"\0" in head:
         return False
+    told, good = _lines(head)
+    stacks = sum(1 for _, line in good if b";" in line)
+    if not stacks or len(good) * 10 > len(told) * 9:
+        return bool(stacks)
+    most = len(good) * 2 > len(told) and stacks * 2 >= len(good)
+    return most or (stacks >= _SOME and stacks * 10 > len(told))
+
+
+def _lines(head: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+    """The first lines with their numbers, and those of them that are stacks with a count."""
     lines = head.split(b"\n")
     if len(lines) > 1:
         lines.pop()
-    told = [line for line in lines[:1000] if line.strip() and not line.startswith(b"#")]
-    good = [line for line in told if parse(line) is not None]
-    return any(b";" in line for line in good) and len(good) * 10 > len(told) * 9
+    told = [(at, line) for at, line in enumerate(lines[:1000], 1) if line.strip() and not line.startswith(b"#")]
+    return told, [(at, line) for at, line in told if parse(line) is not None]
 
 
 def parse(line: bytes) -> tuple[bytes, int] | None:
@@ -62,7 +74,15 @@ def task(text: bytes) -> tuple[bytes, int, int]:
 
 
 def opened(source: Input, wanted: Wanted) -> Import:
-    return _Folded(source)
+    told, good = _lines(source.head(HEAD))
+    if len(good) * 2 < len(told):
+        known = {at for at, _ in good}
+        odd = next(at for at, _ in told if at not in known)
+        raise Damaged(
+            f"{source.name} has stacks with a count, but {len(told) - len(good):,} of its first {len(told):,} lines from byte "
+            f"0 on are none, line {odd:,} to begin with: most must be"
+        )
+    return _Folded(source, bool(good) and all(_TWO.fullmatch(line) for _, line in good))
 
 
 class _Reader:
@@ -102,12 +122,15 @@ class _Copied:
 
 
 class _Folded:
-    def __init__(self, source: Input) -> None:
+    def __init__(self, source: Input, two: bool = False) -> None:
+        self._two = two
         self.axis: Axis = "boot"
         self.node = Node("", "", "", "", 1)
         self.about: dict[str, str | int | bool] = {"hz": 0, "event": ""}
         self.anchors: list[Anchor] = []
         self.notes = ["folded stacks have no times: order and times are made up"]
+        if two:
+            self.notes.append("it has two counts in each line, before and after: the second was taken")
         self._source = source
         self._numbered = _numbered(source.head(_HEAD))
         self._interner: Interner | None = None
@@ -115,7 +138,7 @@ class _Folded:
         self._frames: dict[bytes, int] = {}
         self._kernel: set[int] = set()
         self._remembered = self._new_names = 0
-        self._odd, self._odd_at = 0, -1
+        self._odd, self._odd_at, self._odd_line = 0, -1, 0
 
     @property
     def full(self) -> bool:
@@ -153,24 +176,27 @@ class _Folded:
         yield from self._given(again, total)
         if self._odd:
             lines = "line is no stack with a count" if self._odd == 1 else "lines are no stacks with a count"
-            self.notes.append(f"{self._odd:,} {lines}, the first at byte {self._odd_at}")
+            where = f"line {self._odd_line:,}, at byte {self._odd_at}"
+            self.notes.append(f"{self._odd:,} {lines}: left out ({'the first is ' if self._odd > 1 else ''}{where})")
         if again.cut:
-            self.notes.append(f"{again.cut:,} lines were too long and were cut")
+            self.notes.append(f"{again.cut:,} {'line was' if again.cut == 1 else 'lines were'} too long and cut")
         if self._source.cut:
             self.notes.append("its end is missing: what gzip packed is not whole")
 
     def _given(self, lines: Lines, total: int) -> Iterator[Recording]:
-        kept = min(total, MOST)
-        seen = given = waiting = 0
+        kept, total = min(total, MOST), total or 1  # all may be 0
+        seen = given = waiting = number = 0
         rows: list[tuple[int, int, int]] = []
         for block in lines.blocks():
             at = lines.at
-            for line in block.split(b"\n"):
+            for number, line in enumerate(block.split(b"\n"), number or 1):  # noqa: B020 - a block ends where the next begins
                 if (found := parse(line)) is not None:
                     seen += found[1]
                     # Rounded over all that came before, so that many small ones keep their share together.
                     count = seen * kept // total - given - waiting
-                    thread, stack = self._numbers(found[0]) if count > 0 else (0, 0)
+                    thread, stack = (
+                        self._numbers(found[0].rpartition(b" ")[0] if self._two else found[0]) if count > 0 else (0, 0)
+                    )
                     while count > 0:
                         now = min(count, _BATCH - waiting)
                         rows.append((thread, stack, now))
@@ -180,7 +206,8 @@ class _Folded:
                             rows, given, waiting = [], given + waiting, 0
                 elif line.strip() and not line.startswith(b"#"):
                     self._odd += 1
-                    self._odd_at = at if self._odd_at < 0 else self._odd_at
+                    if self._odd_at < 0:
+                        self._odd_at, self._odd_line = at, number
                 at += len(line) + 1
             if self.full and rows:
                 yield self._batch(rows, given)

@@ -9,7 +9,19 @@ from typing import NamedTuple
 from exhume.text import decode
 
 UNKNOWN = b"[unknown]"
-_ADDRESS = re.compile(rb"[ \t]*([0-9a-f]{1,16})(?![^ \t])[ \t]*", re.ASCII)
+# Blanks where somebody's terminal had tabs. Behind the address is a blank, or in a listing of instructions a tab (brstackinsn).
+_ADDRESS = re.compile(rb"[ \t]*([0-9a-f]{1,16})(?![^ ]) *", re.ASCII)
+# What other fields print below a frame or a stack (process_event of tools/perf/builtin-script.c): srcline, srccode; insnlen and
+# insn; brstack and brstacksym; iregs and uregs; phys_addr and sizes of pages; cgroup.
+_BESIDE = re.compile(
+    rb"  (?! ).*(?::\d+(?: \(discriminator \d+\))?|:\?|\[[0-9a-f]+\]|\+\d+)|\|\d+ .*"
+    rb"| ilen: \d+.*| insn:.*"
+    rb"| {1,17}[^\s/]+/[^\s/]+/[-MPNX.]/.*"
+    rb"| +ABI:\d.*"
+    rb"| {1,16}[0-9a-f]{1,16}(?: +\d+[BKMGTP]?)*"
+    rb"| /.*|\t[^\t]+\t.*",
+    re.ASCII,
+)
 # Behind a function; perf 6.5 and later print one behind a file as well (-F +dsoff).
 _OFFSET = re.compile(rb"\+0x[0-9a-f]+(?= \(|\Z)", re.ASCII)
 _PLACE = re.compile(rb"\+0x[0-9a-f]+\Z", re.ASCII)
@@ -62,6 +74,11 @@ def parse(line: bytes) -> Frame | None:
         # As 64 bits with a sign, which is what a recording has: those of the kernel are negative.
         return Frame("", module, space, address - 2 * _HALF if address >= _HALF else address, False)
     return Frame(decode(name), module, space, -1, inlined)
+
+
+def beside(line: bytes) -> bool:
+    """Whether it is of another field than the stack above it."""
+    return _BESIDE.fullmatch(line) is not None
 
 
 def function(line: bytes) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from exhume.text import decode
 
 SECOND = 1_000_000_000
+_FENCE = b"# ========"
 _LINE = re.compile(rb"# ?([a-z][a-z ]{0,30}?) *: ?(.*)", re.ASCII)
 _EVENT = re.compile(r"name = ([^,]+),")
 _FREQUENCY = re.compile(r"sample_freq \} = (\d{1,9})\b", re.ASCII)
@@ -15,6 +16,7 @@ _ASKED = re.compile(r"(?:^|\s)(?:--freq[= ]|-[a-zA-Z]*F ?)(\d{1,9})(?=\s|$)", re
 _CLOCKS = re.compile(r".* = (\d{1,10})\.(\d{6}) \(TOD\) = (\d{1,10})\.(\d{9}) \(", re.ASCII)
 _WHEN = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})", re.ASCII)
 _SECONDS = re.compile(r"(\d{1,10})\.(\d{6})", re.ASCII)
+_LATEST = 9_000_000_000  # seconds: what 63 bits hold as nanoseconds, rounded down
 _MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 
 
@@ -29,18 +31,23 @@ class Header:
     """How many samples a second were asked for; 0 where that is not said."""
     captured: int = 0
     """When the file was written, wall clock in nanoseconds; 0 where that is not said."""
+    first: int = -1
     last: int = -1
-    """Time of the last sample; -1 where that is not said."""
+    """Times of the first and the last sample; -1 where that is not said."""
+    length: int = 0
+    """In bytes."""
     clocks: tuple[int, int] | None = None
     """One moment on the clock of the samples and on the wall clock."""
 
 
 def parse(head: bytes) -> Header:
-    """The lines with # in front, as far as there are any."""
+    """The lines with # in front, as far as there are any; and what is between fences, as a command may have newlines in it."""
     found = Header()
+    fence = head.find(_FENCE, head.find(_FENCE) + 1) if head.startswith(_FENCE) else -1
     for line in head.split(b"\n"):
-        if not line.startswith(b"#"):
+        if not line.startswith(b"#") and found.length > fence:
             break
+        found.length += len(line) + 1
         if (told := _LINE.fullmatch(line.rstrip(b"\r"))) is not None:
             _learn(found, told[1].decode(), decode(told[2]).strip())
     return found
@@ -62,10 +69,17 @@ def _learn(found: Header, what: str, value: str) -> None:
         found.events[named[1].strip()] = int(frequency[1]) if frequency is not None and "freq = 1" in value else 0
     elif what == "captured on":
         found.captured = when(value)
-    elif what == "time of last sample" and (seconds := _SECONDS.fullmatch(value)) is not None:
-        found.last = int(seconds[1]) * SECOND + int(seconds[2]) * 1000
-    elif what == "reference time" and (clocks := _CLOCKS.match(value)) is not None:
+    elif what == "time of first sample":
+        found.first = _moment(value)
+    elif what == "time of last sample":
+        found.last = _moment(value)
+    elif what == "reference time" and (clocks := _CLOCKS.match(value)) and max(int(clocks[1]), int(clocks[3])) < _LATEST:
         found.clocks = int(clocks[3]) * SECOND + int(clocks[4]), int(clocks[1]) * SECOND + int(clocks[2]) * 1000
+
+
+def _moment(value: str) -> int:
+    seconds = _SECONDS.fullmatch(value)
+    return int(seconds[1]) * SECOND + int(seconds[2]) * 1000 if seconds is not None and int(seconds[1]) < _LATEST else -1
 
 
 def when(value: str) -> int:

@@ -16,7 +16,13 @@ TIME = re.compile(rb"(?<![^ \t])(\d{1,10})\.(\d{6}|\d{9}):(?=[ \t]|\Z)", re.ASCI
 _CPU = re.compile(rb"\[(\d{1,6})\]", re.ASCII)
 _TASK = re.compile(rb"(-?\d{1,10})(?:/(-?\d{1,10}))?", re.ASCII)
 _MISC = re.compile(rb"[A-Z]{1,6}", re.ASCII)  # -F misc: K, U, KH ...
-_DATE = re.compile(rb"\d{4}-\d\d-\d\d [\d:]{8}\.\d{6}", re.ASCII)  # -F tod
+DATE = re.compile(rb"\d{4}-\d\d-\d\d [\d:]{8}\.\d{6}\Z", re.ASCII)  # -F tod
+# "%16" PRIx64 and what is between two such: blanks and digits, 16 of them at least.
+_COLUMN = re.compile(rb"(?=[ 0-9a-f]{16}) {1,17}[0-9a-f]{1,16}(?![^ ])", re.ASCII)
+# -F insnlen, insn, brstack: behind the address, or on a line of their own behind a stack.
+_INSTRUCTION = re.compile(
+    rb"(?: ilen: \d{1,3})?(?: insn:(?: [0-9a-f]{2}){0,64})?(?: {1,17}0x[0-9a-f]{1,16}/0x[0-9a-f]{1,16}/.*)?\Z", re.ASCII
+)
 _HEX = re.compile(rb"[0-9a-f]{1,16}", re.ASCII)
 _LATEST = 9_000_000_000  # seconds: what 63 bits hold as nanoseconds, rounded down
 # So far from its beginning a line may have its time. The kernel's names of threads have 15 bytes (TASK_COMM_LEN), but perf
@@ -76,7 +82,7 @@ def _sample(line: bytes, time: re.Match[bytes]) -> Sample | None:
 def who(text: bytes) -> Who:
     """`comm  pid/tid [cpu] MISC date`, of which any may be missing."""
     text = text.strip(b" \t")
-    if _DATE.fullmatch(text[-26:]):
+    if DATE.fullmatch(text[-26:]):
         text = text[:-26].rstrip(b" \t")
     before, last = _last(text)
     if _MISC.fullmatch(last) and (_CPU.fullmatch(_last(before)[1]) or _TASK.fullmatch(_last(before)[1])):
@@ -143,7 +149,15 @@ def _number(digits: bytes) -> int:
 
 
 def address(rest: bytes) -> bytes:
-    """Where it was, if that is behind the event: a line of a stack. Text of tracepoints may begin with hexadecimal letters."""
+    """Where it was, if that is behind the event: a line of a stack. Text of tracepoints may begin with hexadecimal letters.
+
+    Other fields stand before it and behind it (process_event): an address in memory, perhaps with what is there, a weight.
+    """
+    rest = _INSTRUCTION.sub(b"", rest)
+    columns = [column.start() for column in _COLUMN.finditer(rest)]
+    if len(columns) > 1 and not rest[: columns[0]].strip():
+        parts = [rest[begin:end] for begin, end in zip(columns, [*columns[1:], None], strict=True)]
+        rest = next((part for part in reversed(parts) if len(part.split(None, 1)) > 1), parts[-1])
     stripped = rest.strip(b" \t")
     word, behind = _first(stripped)
     if not _HEX.fullmatch(word):
