@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-SENDER, RECEIVER = "exhume-test-a", "exhume-test-b"
-NEAR, FAR = "exht0", "exht1"
+# Of this process: several may run at once.
+_NUMBER = os.getpid() % 100_000
+SENDER, RECEIVER = f"exhume-test-{_NUMBER}-a", f"exhume-test-{_NUMBER}-b"
+NEAR, FAR = f"exhn{_NUMBER}", f"exht{_NUMBER}"
 CORE = 1
 
 _TRAFFIC = """
@@ -69,7 +71,7 @@ def _pollers() -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdecimal() and (entry / "comm").read_text().startswith(f"napi/{FAR}"):
+            if entry.name.isdecimal() and (entry / "comm").read_text().startswith(f"napi/{FAR}-"[:15]):
                 found.add(int(entry.name))
     return found
 

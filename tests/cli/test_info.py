@@ -10,10 +10,12 @@ import pytest
 from exhume.cli.info import gather, ranges, render, size_on_disk
 from exhume.cli.main import COMMANDS, main
 from exhume.cli.terminal import Style
+from exhume.profile.importing.perf_layout import CPU
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.writer import Writer
 from tests.pictures.made import BEGIN, NODE, REAL, write
+from tests.profile.importing import made_perf
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +150,54 @@ def test_without_root_somebody_elses_recording_is_a_sentence(recording: str) -> 
 def test_cores_are_told_as_ranges() -> None:
     assert ranges((0, 1, 2, 8, 10, 11)) == "0-2,8,10-11"
     assert ranges(()) == ""
+
+
+def imported(path: Path, *samples: bytes, attr: made_perf.Attr | None = None) -> str:
+    path.write_bytes(made_perf.file(b"".join(samples), [attr or made_perf.Attr(period=100)]))
+    return str(path)
+
+
+def busy_and_idle() -> list[bytes]:
+    """A second of two cores at 100 Hz: one runs something, the other sleeps and is seen once."""
+    samples = [made_perf.sample(7, 10**9 + at * 10**7, 0, user=[0x401000]) for at in range(101)]
+    return [*samples, made_perf.sample(0, 10**9 + 1, 1, kernel=[0xFFFFFFFF81000000])]
+
+
+def test_a_file_that_is_looked_at_once_has_neither_a_state_nor_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = imported(tmp_path / "perf.data", *busy_and_idle())
+    assert main(["info", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == path
+    assert not [line for line in lines if line.startswith("  Disk")]
+    assert any("Samples    102" in line and "by cpu-clock at 100 Hz" in line for line in lines)
+    assert main(["info", path, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["open"], document["written"], document["bytes_per_sample"]) == (False, False, None)
+    assert document["samples"]["idle_ratio"] == pytest.approx(0.495, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "attr",
+    [
+        made_perf.Attr(config=2, period=100),  # page-faults
+        made_perf.Attr(period=100, bits=made_perf.SAMPLE_ID_ALL | made_perf.FREQ | 1 << 12),  # of one command
+    ],
+)
+def test_how_long_cores_were_idle_is_not_said_where_samples_do_not_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], attr: made_perf.Attr
+) -> None:
+    path = imported(tmp_path / "perf.data", *busy_and_idle(), attr=attr)
+    assert main(["info", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"]["idle_ratio"] is None
+
+
+def test_nor_where_they_do_not_tell_of_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = made_perf.USUAL & ~CPU
+    samples = [made_perf.sample(7, 10**9 + at * 10**7, user=[0x401000], fields=fields) for at in range(101)]
+    path = imported(tmp_path / "perf.data", *samples, attr=made_perf.Attr(period=100, sample=fields))
+    assert main(["info", path]) == 0
+    out = capsys.readouterr().out
+    assert "idle" not in out
+    assert "Cores      not told" in out

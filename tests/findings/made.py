@@ -57,7 +57,7 @@ def stall(
     thread = Thread(0, 0, 77, 77, f"napi/{device}-1", device, netns) if device else None
     told = Stall(what, core, start, thread, device, netns, () if thread else ("NET_RX",), at if over else 0)
     offender = Offender(holder.pid, holder.tid, *samples, stack) if over and holder is not None and samples[1] else None
-    whole = Told(told, over, at, at - start, holder, cgroup, offender)
+    whole = Told(told, over, at, at - start, holder, "", cgroup, offender)
     made["events"].add(at, "stall" if over else "stall-begins", told.subject, "warning", message(whole), fields(whole))
 
 

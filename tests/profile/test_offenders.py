@@ -20,6 +20,7 @@ from exhume.node.root import Root
 from exhume.profile import offenders
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.offenders import KEPT_NS, TAKE_NS, Offender, Offenders, parse
+from tests.node.latency.waiting import undisturbed
 
 MS = 1_000_000
 CORE = max(online_cpus(Root()))
@@ -60,6 +61,7 @@ def followed(it: Offenders, clock: Clock, seconds: float) -> tuple[int, int]:
 
 
 @needs_root
+@undisturbed
 def test_who_spins_in_the_kernel_is_named_with_its_stack() -> None:
     with spinning(_IN_KERNEL) as pid, Offenders(Root(), online_cpus(Root())) as it, Clock() as clock:
         assert it.reason == ""
@@ -79,6 +81,7 @@ def test_who_spins_in_the_kernel_is_named_with_its_stack() -> None:
 
 
 @needs_root
+@undisturbed
 def test_who_spins_in_user_space_is_named_without_a_stack() -> None:
     with spinning(_IN_USER_SPACE) as pid, Offenders(Root(), [CORE]) as it, Clock() as clock:
         start, end = followed(it, clock, 0.5)
@@ -127,7 +130,7 @@ class MadeSampler:
 
     cpus = (3,)
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self) -> None:
         self.next = b""
 
     def take(self) -> list[Taken]:
@@ -148,10 +151,9 @@ def sample(time: int, pid: int, tid: int, *chain: int) -> bytes:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> tuple[Offenders, MadeSampler]:
-    monkeypatch.setattr(offenders, "Sampler", MadeSampler)
-    it = Offenders(Root(), [3])
-    assert isinstance(it._sampler, MadeSampler)
-    return it, it._sampler
+    sampler = MadeSampler()
+    monkeypatch.setattr(offenders, "Sampler", lambda *_, **__: sampler)
+    return Offenders(Root(), [3]), sampler
 
 
 def test_who_was_seen_most_often_is_to_blame(made: tuple[Offenders, MadeSampler]) -> None:

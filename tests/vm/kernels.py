@@ -16,10 +16,12 @@ from tests.vm.cache import discard, scratch
 from tests.vm.tools import INSTALL_SECONDS, Unavailable, run
 
 SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "7.2": "sid"}
-MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
-"""Loaded by the initramfs where the kernel does not have them built in; ext4 and the serial port always are."""
+MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "veth")
+"""Loaded by the initramfs where the kernel does not have them built in; ext4 and the serial port always are. veth is for
+links between network namespaces; by itself it makes no device."""
 
 _META = "linux-image-cloud-amd64"
+_WANTED = "wanted"
 _FRESH_SECONDS = 14 * 86400
 # Since 7.0 or so the image package is empty and the kernel is in these.
 _PARTS = re.compile(r"\b(linux-(?:binary|modules)-[a-z0-9.+-]+)")
@@ -40,7 +42,7 @@ def get(here: Path, version: str) -> Kernel:
         raise Unavailable(f"no kernel {version} is known here, only {', '.join(SUITES)}")
     shelf = here / "kernels" / version
     shelf.mkdir(parents=True, exist_ok=True)
-    cached = max(shelf.iterdir(), key=lambda path: path.stat().st_mtime, default=None)
+    cached = max(filter(_whole, shelf.iterdir()), key=lambda path: path.stat().st_mtime, default=None)
     if cached is None or time.time() - cached.stat().st_mtime > _FRESH_SECONDS:
         try:
             cached = _fetch(here, shelf, version)
@@ -49,6 +51,12 @@ def get(here: Path, version: str) -> Kernel:
                 raise
             os.utime(cached)  # good for as long again, so that a machine without network does not ask every time
     return Kernel(cached.name, cached / "vmlinuz", tuple(sorted((cached / "modules").iterdir())))
+
+
+def _whole(kept: Path) -> bool:
+    """Whether it was kept with the modules that are asked for now."""
+    wanted = kept / _WANTED
+    return wanted.exists() and wanted.read_text() == " ".join(MODULES)
 
 
 def _fetch(here: Path, shelf: Path, version: str) -> Path:
@@ -63,7 +71,7 @@ def _fetch(here: Path, shelf: Path, version: str) -> Path:
             raise Unavailable(f"{_META} of Debian's {SUITES[version]} depends on no kernel")
         release = image[1]
         target = shelf / release
-        if target.exists():
+        if target.exists() and _whole(target):
             os.utime(target)
             return target
         packages = _PARTS.findall(apt.show(image[0]).get("Depends", "")) or [image[0]]
@@ -72,6 +80,8 @@ def _fetch(here: Path, shelf: Path, version: str) -> Path:
             run(["dpkg-deb", "--extract", package, work / "tree"], INSTALL_SECONDS)
         (work / release).mkdir()
         _pick(work / "tree", work / release)
+        (work / release / _WANTED).write_text(" ".join(MODULES))
+        discard(target)
         (work / release).rename(target)
     for old in shelf.iterdir():
         if old != target:

@@ -37,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/1)")
     parser.add_argument("--watch", action="store_true", help="go on looking, redraw, mark what changed")
     parser.add_argument("--host", default="/", metavar="DIR", help="judge the node whose / is mounted at DIR")
+    parser.add_argument("--log-root", metavar="DIR", help="take the kernel's log from DIR/dev/kmsg (as exhume lab makes it)")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     parser.add_argument("-v", "--verbose", action="store_true", help="every finding, everything ruled out, every source")
     parser.add_argument("--evidence", action="store_true", help="every number behind a finding, with its source")
@@ -79,7 +80,8 @@ def look(args: argparse.Namespace, thresholds: "Thresholds") -> "Report":
 
     progress = Progress("looking")
     try:
-        recording = record(Root(args.host), args.window_ns, progress)
+        log = Root(args.log_root) if args.log_root else None
+        recording = record(Root(args.host), args.window_ns, progress, log=log)
     finally:
         progress.clear()
     return judge(recording, thresholds)

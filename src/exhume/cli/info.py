@@ -50,6 +50,8 @@ class Info:
     open: bool
     written: bool
     """A recorder has it open now; otherwise what is open was cut off."""
+    lasting: bool
+    """It stays: not a file that was imported to be looked at once."""
     gaps: tuple[tuple[int, int], ...]
     """Wall-clock begin and end of the times when no recorder wrote."""
     covered_ns: int
@@ -77,7 +79,7 @@ class Info:
 
     @property
     def bytes_per_sample(self) -> float | None:
-        return self.size_bytes / self.samples if self.samples else None
+        return self.size_bytes / self.samples if self.samples and self.lasting else None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,12 +104,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _idle(folder: "Folder", summary: "Summary", lasts_ns: int, idle: int, busy: int) -> float | None:
-    """A core that is asleep may give no samples at all: those that it would have are idle ones."""
+    """A core that is asleep may give no samples at all: those that it would have are idle ones. None where that is not known.
+
+    Of an import it is known of a clock that sampled whatever ran; if the file does not say so, an idle task that it met does.
+    """
     hz = folder.about.get("hz")
-    cores = len(set(summary.core.tolist()))
-    expected = hz * cores * lasts_ns // 10**9 if isinstance(hz, int) else 0
-    whole = max(idle + busy, expected)
-    return 1 - busy / whole if idle + busy else None
+    cores = set(summary.core.tolist())
+    expected = hz * len(cores) * lasts_ns // 10**9 if isinstance(hz, int) else 0
+    everything = folder.about.get("every_core", idle > 0) if "imported" in folder.about else True
+    if not idle + busy or not everything or ("imported" in folder.about and (not expected or -1 in cores)):
+        return None
+    return 1 - busy / max(idle + busy, expected)
 
 
 def gather(folder: "Folder", path: str, window: moments.Window | None = None) -> Info:
@@ -133,8 +140,9 @@ def gather(folder: "Folder", path: str, window: moments.Window | None = None) ->
         start_real=folder.real_ns(start),
         end_real=folder.real_ns(end),
         lasts_ns=end - start,
-        open=any(not segment.sealed for segment in folder.segments),
-        written=folder.written,
+        open=folder.path == path and any(not segment.sealed for segment in folder.segments),
+        written=folder.path == path and folder.written,
+        lasting=folder.path == path,
         gaps=tuple((folder.real_ns(first), folder.real_ns(last)) for first, last in gaps),
         covered_ns=covered,
         samples=samples,
@@ -252,7 +260,8 @@ def _told(info: Info) -> "list[tuple[str, str]]":
     if per_sample and info.open and info.segments == 1:
         per_sample = ", not sealed yet: it will take a tenth of that"
     segments = f"{info.segments} segment{'' if info.segments == 1 else 's'}"
-    told.append(("Disk", f"{size(info.size_bytes)} in {segments}{per_sample}"))
+    if info.lasting:
+        told.append(("Disk", f"{size(info.size_bytes)} in {segments}{per_sample}"))
     told.append(("Tables", ", ".join(f"{name} {rows:,}" for name, rows in info.tables.items()) or "no rows"))
     if own := _own(info):
         told.append(("Own cost", own))

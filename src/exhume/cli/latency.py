@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from exhume.cli.check import CODES
 from exhume.cli.duration import duration_ns
@@ -19,13 +19,14 @@ Measures how late the kernel serves its network devices, softirqs and threads, a
 A driver resets its device after seconds of starvation; the poll that did not run shows from the first late millisecond.
 Stalls are found at all times, by looking 40 times a second at what waits, which costs the packets nothing; each is told
 with its device, core, length and offender, and with -v or --watch while it lasts. Histograms come from probes that are on
-for a twentieth of each second. Nothing is changed on the node, and all of it is gone when exhume is, however it ends."""
+for half a second of each ten. Nothing on the node is changed, and all of it is gone when exhume is, however it ends."""
 EPILOG = """\
 examples:
   sudo exhume latency                         ten seconds
   sudo exhume latency --device eth0 --for 1m  only what concerns a device
   sudo exhume latency --watch                 until Ctrl-C; stalls are told while they last
   sudo exhume latency --threads 'kubelet|containerd'
+  exhume latency /data/rec                    what a recording has of it
   sudo exhume latency --json | jq '.stalls[] | {at, us, device, offender}'
 
 exit code: 0 no stall, 1 stalls, 2 a device was not polled for a second or longer, 3 nothing could be watched"""
@@ -35,11 +36,12 @@ SHORTEST_NS, LONGEST_NS = 200_000_000, 86_400 * 10**9
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("recording", nargs="?", metavar="RECORDING", help="what exhume record wrote; this node, live, without")
     parser.add_argument("--for", dest="window_ns", type=duration_ns, default="10s", metavar="TIME", help="how long (10s)")
     parser.add_argument("--device", default="", metavar="NAME", help="only this network device and the cores that poll it")
     parser.add_argument("--threshold", type=duration_ns, default="50ms", metavar="TIME", help="a stall from here on (50ms)")
     parser.add_argument("--threads", default="", metavar="REGEX", help="watch threads of these names, too")
-    parser.add_argument("--full", action="store_true", help="measure every event, not those of a twentieth of the time")
+    parser.add_argument("--full", action="store_true", help="measure every event, not those of half a second in ten")
     parser.add_argument("--watch", action="store_true", help="until Ctrl-C; tell stalls while they last")
     parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.latency/1)")
     parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")
@@ -60,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
         re.compile(args.threads)
     except re.error as error:
         raise UsageError(f"--threads {args.threads!r} is not a regular expression: {error}") from None
+    if args.recording:
+        return _recorded(args)
+    if args.threshold > args.window_ns:
+        raise UsageError("--threshold is longer than --for: nothing could be found")
     return _watch(args)
 
 
@@ -72,16 +78,42 @@ def _watch(args: argparse.Namespace) -> int:
 
     progress = Progress("watching")
     told = _Teller(args, progress) if args.watch or args.verbose else None
+    worst = 0
+    counted = 0
     with Stopping() as stop, LatencyAlone(Root(args.host), _options(args), told) as watch:
         while True:
             try:
                 recording = watch.window(args.window_ns, progress, stop, last=not args.watch)
             finally:
                 progress.clear()
-            report = latency_report(recording, args.device, args.threshold / 1e6)
+            report = latency_report(recording, args.device, args.threshold / 1e6, _present(args.host))
             _show(args, report)
+            worst = max(worst, CODES[report.health])
+            counted += sum(not stall.ongoing for stall in report.stalls)
             if not args.watch or stop():
-                return CODES[report.health]
+                if args.watch and not args.json:
+                    sys.stderr.write(f"exhume: {counted:,} stalls in all\n")
+                return worst
+
+
+def _recorded(args: argparse.Namespace) -> int:
+    from exhume.recording.folder import Folder
+    from exhume.verdict.latency import latency_report
+
+    recording = Folder(args.recording).load(tables=("latency", "events", "counters", "sources", "anchors"))
+    report = latency_report(recording, args.device, args.threshold / 1e6)
+    _show(args, report)
+    return CODES[report.health]
+
+
+def _present(host: str) -> set[str]:
+    """The network devices of our own namespace."""
+    import os
+
+    try:
+        return set(os.listdir(os.path.join(host, "sys/class/net")))
+    except OSError:
+        return set()
 
 
 def _options(args: argparse.Namespace) -> "Options":
@@ -127,5 +159,14 @@ def _show(args: argparse.Namespace, report: "LatencyReport") -> None:
     from exhume.cli.latency_text import render
     from exhume.cli.terminal import Style, width
 
-    sys.stdout.write(render(report, Style(sys.stdout), width(sys.stdout), args.verbose))
+    sys.stdout.write(render(report, Style(sys.stdout), width(sys.stdout), args.verbose, not _draws(sys.stdout)))
     sys.stdout.flush()
+
+
+def _draws(stream: TextIO) -> bool:
+    """Whether blocks can be written at all."""
+    try:
+        "▁·".encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,8 +1,12 @@
 """A latency report as people read it: the verdict, the histograms as pictures, the worst cases with who caused them."""
 
+import os
+from contextlib import suppress
+from functools import cache
+
 from exhume.cli.terminal import Style, wrap
 from exhume.node.latency.histogram import BUCKETS, percentile
-from exhume.pictures.histogram_text import axis, strip
+from exhume.pictures.histogram_text import axis, halved, strip
 from exhume.text import printable
 from exhume.verdict.latency import LatencyReport, ProbeSeen, StallSeen
 
@@ -18,63 +22,95 @@ _STAGES = {
     ("reclaim", "memcg"): "memcg reclaim",
     ("rstat", "wait"): "waited for the lock",
 }
-MOST_ROWS, MOST_STALLS, MOST_FRAMES = 3, 5, 6
+MOST_ROWS, MOST_STALLS, MOST_FRAMES, MOST_THREADS = 3, 5, 6, 10
+_NUMBERS = 4 + 4 * 9 + 2
+"""Columns that are taken by all but the place and the picture."""
 
 
-def render(report: LatencyReport, style: Style, columns: int, verbose: bool = False) -> str:
+def render(report: LatencyReport, style: Style, columns: int, verbose: bool = False, ascii_only: bool = False) -> str:
     word = report.health.upper()
-    first, *rest = wrap(printable(report.summary, 400), "", " " * (len(word) + 2), columns - len(word) - 2)
-    lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
+    first, *rest = wrap(printable(report.summary, 400), f"{word}  ", " " * (len(word) + 2), columns)
+    lines = [style(word, _COLOURS[report.health], "bold") + style(first.removeprefix(word), "bold")]
     lines += [style(line, "bold") for line in rest]
     if report.probes:
-        lines += ["", *_probes(report, style, verbose)]
+        lines += ["", *_probes(report, style, columns, verbose, ascii_only)]
+    if report.threads:
+        lines += ["", *_threads(report, style, columns, verbose)]
     if report.stalls:
         lines += ["", *_stalls(report, style, columns, verbose)]
     lines += ["", *_sources(report, style, columns, verbose)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _probes(report: LatencyReport, style: Style, verbose: bool) -> list[str]:
-    lines = [style(f"  {'':<10}{'':<28}{'':>9}{'p50':>9}{'p99':>9}{'max':>9}   {axis(BUCKETS)}", "dim").rstrip()]
+def _probes(report: LatencyReport, style: Style, columns: int, verbose: bool, ascii_only: bool) -> list[str]:
+    half = columns < _NUMBERS + 20 + BUCKETS
+    picture = 1 + BUCKETS // 2 if half else BUCKETS
+    place = max(12, min(40, columns - _NUMBERS - picture))
+    head = f"{'':<{place + 4}}{'count':>9}{'p50':>9}{'p99':>9}{'max':>9}  {axis(picture, half)}"
+    lines = [style(head.rstrip(), "dim")]
     shown: dict[tuple[str, str], int] = {}
     left = 0
-    before = ""
     for probe in report.probes:
         kind = (probe.what, probe.stage)
         shown[kind] = shown.get(kind, 0) + 1
         if not verbose and shown[kind] > MOST_ROWS:
             left += 1
             continue
-        lines += _probe(probe, style, probe.what != before, shown[kind] == 1)
-        before = probe.what
+        if shown[kind] == 1:
+            lines.append(f"  {style(probe.what, 'bold')}  {style(_STAGES.get(kind, probe.stage), 'dim')}")
+        lines.append(_probe(probe, style, place, half, ascii_only))
     if left:
         lines.append(style(f"  {left:,} more: -v shows them all", "dim"))
     return lines
 
 
-def _probe(probe: ProbeSeen, style: Style, first: bool, first_of_stage: bool) -> list[str]:
-    histogram = probe.histogram
-    lines = []
-    if first_of_stage:
-        stage = _STAGES.get((probe.what, probe.stage), probe.stage)
-        what = f"{probe.what if first else '':<10}"
-        lines.append(f"  {style(what, 'bold')}{style(stage, 'dim')}")
-    where = " ".join(filter(None, (probe.device, probe.name, f"core {probe.core}" if probe.core >= 0 else "all others")))
-    picture = strip(histogram.buckets, probe.stalls.buckets)
-    worst = duration(probe.max_ns / 1000)
-    late = probe.stalls.count > 0
-    lines.append(
-        f"  {'':<10}{printable(where, 27):<28}{histogram.count:>9,}"
+def _probe(probe: ProbeSeen, style: Style, place: int, half: bool, ascii_only: bool) -> str:
+    histogram, marks = probe.histogram, probe.stalls.buckets
+    device = f"{probe.device}@{network(probe.netns)}" if probe.device and network(probe.netns) else probe.device
+    core = f"core {probe.core}" if probe.core >= 0 else "all others"
+    name = " ".join(filter(None, (device, probe.name)))
+    room = place - 1 - (len(core) + 1 if name else 0)
+    where = f"{printable(name, room)} {core}" if name else core
+    cells = strip(halved(histogram.buckets), halved(marks), ascii_only) if half else strip(histogram.buckets, marks, ascii_only)
+    worst = f"{duration(probe.max_ns / 1000):>9}"
+    return (
+        f"    {where:<{place}}{histogram.count:>9,}"
         f"{duration(percentile(histogram, 50)):>9}{duration(percentile(histogram, 99)):>9}"
-        + (style(f"{worst:>9}", "red") if late else f"{worst:>9}")
-        + f"   {picture}"
+        + (style(worst, "red") if probe.stalls.count else worst)
+        + f"  {cells}"
     )
+
+
+def _threads(report: LatencyReport, style: Style, columns: int, verbose: bool) -> list[str]:
+    lines = [f"  {style('threads', 'bold')}  {style('by name: waits for a core, and their mean', 'dim')}"]
+    shown = report.threads if verbose else report.threads[:MOST_THREADS]
+    for thread in shown:
+        who = printable(f"{thread.name} [{thread.tid}]", columns - 40)
+        lines.append(f"    {who:<32} {thread.waits:>9,}{duration(thread.mean_us):>9}")
+    if len(report.threads) > len(shown):
+        lines.append(style(f"  {len(report.threads) - len(shown):,} more: -v shows them all", "dim"))
     return lines
+
+
+@cache
+def network(inode: int) -> str:
+    """A network namespace as people know it: nothing for our own, the name it has in /run/netns, else its number."""
+    if not inode:
+        return ""
+    with suppress(OSError):
+        if os.stat("/proc/self/ns/net").st_ino == inode:
+            return ""
+    with suppress(OSError):
+        for entry in os.scandir("/run/netns"):
+            if entry.stat().st_ino == inode:
+                return printable(entry.name, 24)
+    return str(inode)
 
 
 def _stalls(report: LatencyReport, style: Style, columns: int, verbose: bool) -> list[str]:
     worst = sorted(report.stalls, key=lambda stall: -stall.us)
-    lines = []
+    many = ", the longest first" if len(worst) > 1 else ""
+    lines = [f"  {style('stalls', 'bold')}  {style(f'{report.start[:10]}, UTC{many}', 'dim')}"]
     for stall in worst if verbose else worst[:MOST_STALLS]:
         lines += _stall(report, stall, style, columns)
     if not verbose and len(worst) > MOST_STALLS:
@@ -85,20 +121,27 @@ def _stalls(report: LatencyReport, style: Style, columns: int, verbose: bool) ->
 def _stall(report: LatencyReport, stall: StallSeen, style: Style, columns: int) -> list[str]:
     lasts = " and lasts" if stall.ongoing else ""
     sure = f" ±{duration(stall.error_us / 2)}" if stall.error_us > 1000 else ""
-    head = f"  {report.wall(stall.at)[11:23]}  {duration(stall.us)}{sure}{lasts}"
-    lines = [style(head, "yellow") + f"  {printable(stall.whom)} on core {stall.core} {_WORDS.get(stall.what, 'waited')}"]
+    where = f"@{network(stall.netns)}" if stall.device and network(stall.netns) else ""
+    head = f"{report.wall(stall.at)[11:23]}  {duration(stall.us)}{sure}{lasts}"
+    text = f"{stall.whom}{where} on core {stall.core} {_WORDS.get(stall.what, 'waited')}"
+    first, *rest = wrap(printable(text, 200), f"    {head}  ", "      ", columns)
+    lines = [f"    {style(head, 'yellow')}{first.removeprefix(f'    {head}')}", *rest]
     offender = stall.offender
+    if stall.throttled:
+        return [*lines, "      the quota of its cgroup held it back"]
     if offender is None:
-        return [*lines, "    who held the core is not known"]
-    if not offender.pid:
-        return [*lines, "    the core was idle, or did not run at all (a virtual CPU without its core)"]
-    where = f", {offender.cgroup}" if offender.cgroup else ""
-    text = f"held by {offender.comm} [{offender.pid}]{where}"
-    lines += wrap(printable(text, 300), "    ", "      ", columns)
+        return [*lines, "      who held the core is not known"]
+    if not offender.pid and offender.who != "the core":
+        idle = "the core was idle, in a softirq, had interrupts off, or did not run at all (a virtual CPU without its core)"
+        return [*lines, *wrap(idle, "      ", "        ", columns)]
+    policy = f", {offender.policy}" if offender.policy else ""
+    cgroup = f", {offender.cgroup}" if offender.cgroup else ""
+    did = f" {offender.did}" if offender.did else " held the core"
+    about = f"{policy}{cgroup}" if offender.who != "the core" else ""
+    lines += wrap(printable(f"{offender.who}{about}:{did}", 300), "      ", "        ", columns)
     if offender.stack:
-        lines += [style(line, "dim") for line in wrap(" < ".join(offender.stack[:MOST_FRAMES]), "    in ", "       ", columns)]
-    elif offender.samples:
-        lines.append(style("    in user space", "dim"))
+        stack = printable(" < ".join(offender.stack[:MOST_FRAMES]), 400)
+        lines += [style(line, "dim") for line in wrap(stack, "      in ", "         ", columns)]
     return lines
 
 
@@ -106,16 +149,29 @@ _WORDS = {"napi": "was due and not polled", "softirq": "was due and not run", "r
 
 
 def _sources(report: LatencyReport, style: Style, columns: int, verbose: bool) -> list[str]:
-    on = [name for name, state, _ in report.sources if state == "on"]
     lines = []
-    for name, state, reason in report.sources:
-        if verbose or (state == "off" and name.startswith("latency")) or reason.startswith("weaker"):
-            lines += wrap(printable(f"{name} {state}{f': {reason}' if reason else ''}", 400), "  ", "    ", columns)
-    share = max((probe.share for probe in report.probes if probe.what in ("napi", "softirq", "runqueue")), default=1.0)
-    if share < 1:
-        text = f"histograms from {share:.0%} of the time, stalls from all of it; --full measures every event, and costs more"
+    if report.watched:
+        lines += wrap(f"watched: {report.watched}", "  ", "    ", columns)
+    shares = [probe.share for probe in report.probes if probe.what in ("napi", "softirq", "runqueue")]
+    if shares and max(shares) < 0.9:
+        text = (
+            f"histograms from {max(shares):.0%} of the time, stalls from all of it; --full measures every event, and costs more"
+        )
         lines += wrap(text, "  ", "  ", columns)
-    return [style(line, "dim") for line in lines] if lines or not on else []
+    elif not shares and any(name == "latency-windows" and state == "on" for name, state, _ in report.sources):
+        lines += wrap("no window of the probes was open in this interval, so there are no histograms", "  ", "  ", columns)
+    told: set[str] = set()
+    for name, state, reason in report.sources:
+        if (
+            verbose
+            or reason.startswith("weaker")
+            or "apart at worst" in reason
+            or (state == "off" and name.startswith("latency"))
+        ):
+            why = "as above" if reason and reason in told else reason
+            told.add(reason)
+            lines += wrap(printable(f"source {name} {state}{f': {why}' if why else ''}", 400), "  ", "    ", columns)
+    return [style(line, "dim") for line in lines]
 
 
 def duration(us: float) -> str:

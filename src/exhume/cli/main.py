@@ -23,6 +23,7 @@ COMMANDS = {
     "heat": "the subsecond-offset heat map of a recording, in the terminal",
     "import": "a recording of what you have: perf.data, perf script, folded stacks, logs",
     "export": "a recording for other tools: pprof, speedscope, Perfetto, Firefox Profiler, CSV, Parquet",
+    "lab": "incidents made for real, on a machine that nobody needs",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
@@ -87,6 +88,8 @@ def overview() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     if sys.stdout is None:
         return EXIT_USAGE  # closed by whoever started us: nobody is there to tell
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no arrows loses the arrows, not the verdict

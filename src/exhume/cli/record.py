@@ -59,7 +59,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detach", action="store_true", help="run as a transient systemd unit, and return")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
+    parser.add_argument("--no-latency", action="store_true", help="do not watch for stalls (exhume latency)")
     parser.add_argument("--host", default="/", metavar="DIR", help="record the node whose / is mounted at DIR")
+    parser.add_argument("--log-root", metavar="DIR", help="take the kernel's log from DIR/dev/kmsg (as exhume lab makes it)")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
 
 
@@ -111,7 +113,8 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
         raise ExhumeError("recording needs pyarrow: pip install 'exhume[record]'") from None
 
     in_one_place()
-    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns or 0))
+    log = Root(args.log_root) if args.log_root else None
+    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns or 0, latency=not args.no_latency, log=log))
     try:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
         if kinds and args.keep_ns is None:
@@ -289,6 +292,8 @@ def _detach(args: argparse.Namespace) -> int:
         raise ExhumeError("--detach needs systemd; without it: setsid exhume record --quiet DIR </dev/null >/dev/null 2>&1 &")
     command = [sys.executable, "-m", "exhume", "record", os.path.abspath(args.dir), "--quiet", "--hz", str(args.hz)]
     command += ["--budget", str(args.budget), "--host", args.host]
+    command += ["--no-latency"] if args.no_latency else []
+    command += ["--log-root", os.path.abspath(args.log_root)] if args.log_root else []
     for option, value in (("--for", args.for_ns), ("--keep", args.keep_ns)):
         if value:
             command += [option, f"{value // 10**6}ms"]

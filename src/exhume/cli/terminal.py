@@ -41,7 +41,7 @@ class Progress:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._shown = sys.stderr.isatty()
+        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._last = -1
 
     def __call__(self, part: float) -> None:

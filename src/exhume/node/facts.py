@@ -41,3 +41,14 @@ def _line(root: Root, name: str) -> str:
         return decode(root.read(name, 4096).strip())
     except Unreadable:
         return ""
+
+
+def isolated_cpus(root: Root) -> set[int]:
+    """Cores that somebody wants left alone: without a tick (nohz_full), or outside the scheduler's care (isolcpus)."""
+    found: set[int] = set()
+    for name in ("nohz_full", "isolated"):
+        try:
+            found |= set(cpu_list(root.read(f"sys/devices/system/cpu/{name}", 1 << 16)))
+        except Unreadable:
+            continue
+    return found

@@ -54,6 +54,8 @@ class Offenders:
         self._chunks: dict[int, deque[tuple[int, bytes]]] = {}
         """By core: when it was taken, and the records."""
         self._taken = 0
+        self._stale = True
+        """Whether names of modules may have changed since they were read."""
         self._sampler: Sampler | None = None
         self.reason = ""
         try:
@@ -92,6 +94,7 @@ class Offenders:
             return None
         (pid, tid), samples = Counter((one.pid, one.tid) for one in seen).most_common(1)[0]
         chains = Counter(one.chain for one in seen if one.tid == tid)
+        self._stale = True
         stacks: Counter[tuple[str, ...]] = Counter()
         for chain, times in chains.items():
             stacks[self._names(chain)] += times
@@ -117,7 +120,7 @@ class Offenders:
 
     def _names(self, chain: bytes) -> tuple[str, ...]:
         addresses = np.frombuffer(chain, dtype=np.uint64)
-        addresses = addresses[addresses < CONTEXT_MAX]
+        addresses = addresses[addresses < CONTEXT_MAX]  # marks of what follows, not places
         if not len(addresses):
             return ()
         self.prepare()
@@ -126,7 +129,13 @@ class Offenders:
             return ()
         # All but the innermost are where calls return to, which may be past the end of the function that called.
         addresses = addresses - (np.arange(len(addresses)) > 0).astype(np.uint64)
-        return tuple(symbols.name(at) if at >= 0 else "[unknown]" for at in symbols.find(addresses).tolist())
+        found = symbols.find(addresses)
+        if self._stale and any(at < 0 or symbols.module(at) != "[kernel]" for at in found.tolist()):
+            # Memory of modules and BPF programs is used again, ours not excepted: who is there now is asked once a stall.
+            self._stale = False
+            symbols.refresh()
+            found = symbols.find(addresses)
+        return tuple(symbols.name(at) if at >= 0 else "[unknown]" for at in found.tolist())
 
 
 def parse(body: bytes) -> _Seen | None:

@@ -71,6 +71,8 @@ class Options:
     strict: bool = False
     latency: bool = True
     """Whether to watch for stalls."""
+    log: Root | None = None
+    """Where the kernel's log is, if not below the root."""
 
 
 class Status(NamedTuple):
@@ -140,7 +142,7 @@ class Flight:
     def run(self, store: Store, stop: Callable[[], bool], status: Callable[[Status], None] | None = None) -> None:
         with Clock() as clock:
             cpu = Source(Cpu(self._root), clock.now())
-            others = [Source(reader, clock.now()) for reader in sources.flight(self._root, self._tree)]
+            others = [Source(reader, clock.now()) for reader in sources.flight(self._root, self._tree, self._options.log)]
             crew = Crew(others, self.node, clock.now, self._options.strict, SHARE)
             if self._options.latency:
                 self._latency = Latency(self._root, self.node, replace(LATENCY, sample=self._sampler is None))

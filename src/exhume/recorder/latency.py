@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import Btf, unavailable
 from exhume.kernel.clock import Clock
-from exhume.node.facts import online_cpus
-from exhume.node.latency.discover import Discover, Found, Thread
+from exhume.node.facts import isolated_cpus, online_cpus
+from exhume.node.latency.discover import Discover, Found, Thread, polls
 from exhume.node.latency.look import Look, Looker
 from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
 from exhume.node.latency.weak import WeakDiscover, WeakLooker
@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # imported where they are used: a check that finds nothing ne
 SECOND: Final = 1_000_000_000
 DISCOVER_NS: Final = 2 * SECOND
 NICE: Final = -15
+# A device that was not polled for so long is near to its driver's patience, and jobs notice (ENA: 5 s).
+CRITICAL_NS: Final = SECOND
 # From the innermost function on so many are told with a stall.
 DEEPEST: Final = 24
 
@@ -88,6 +90,8 @@ class Told:
     at: int
     length_ns: int
     holder: Holder | None
+    policy: str
+    """The holder's, if it is not an ordinary one: SCHED_FIFO 50."""
     cgroup: str
     offender: "Offender | None"
 
@@ -110,10 +114,14 @@ class Latency(threading.Thread):
         self._over: list[Stall] = []
         """Stalls that ended in this second."""
         self._stuck = False
+        self._left_out = 0
+        self._notes: dict[str, str] = {}
+        """What there is to say of the watch, by what it is about."""
         self._gap_ns = 0
         self._weak = ""
         """Why there is no BPF."""
         self._cgroups: dict[int, str] = {}
+        self._policies: dict[int, str] = {}
         self.ready = threading.Event()
         """It watches, or never will."""
         self.failure: BaseException | None = None
@@ -167,6 +175,7 @@ class Latency(threading.Thread):
             for change in stalls.finish():
                 self._tell(change, clock.now(), offenders)
             self._second(clock)
+            self._count_watched(clock.now(), looker)
         finally:
             if probes is not None:
                 probes.finish()
@@ -192,13 +201,13 @@ class Latency(threading.Thread):
                 missing = (
                     "" if looker.sees_softirqs else "softirqs that are due cannot be seen: BTF does not say where they are"
                 )
-                self._say("latency", "on", missing)
+                self._note("base", missing)
                 return looker, finder
             except Unreadable as error:
                 reason = str(error)
         self._weak = reason
         weak = WeakLooker(self._root)
-        self._say("latency", "on", f"weaker, from /proc/PID/schedstat: {reason}")
+        self._note("base", f"weaker, from /proc/PID/schedstat: {reason}")
         return weak, WeakDiscover(self._root, self._names)
 
     def _offenders(self) -> "Offenders | None":
@@ -206,10 +215,13 @@ class Latency(threading.Thread):
             return None
         from exhume.profile.offenders import Offenders
 
-        offenders = Offenders(self._root, online_cpus(Root()))
+        cpus = online_cpus(Root())
+        isolated = isolated_cpus(Root())
+        offenders = Offenders(self._root, [cpu for cpu in cpus if cpu not in isolated])
         if not self._options.brief:
             offenders.prepare()
-        self._say("latency-stacks", "off" if offenders.reason else "on", offenders.reason)
+        left = f"not on {len(isolated)} isolated cores, which it would disturb" if isolated else ""
+        self._say("latency-stacks", "off" if offenders.reason else "on", offenders.reason or left)
         return offenders
 
     def _probes(self) -> "LatencyProbes | None":
@@ -258,8 +270,9 @@ class Latency(threading.Thread):
             self._look(clock, looker, stalls, offenders)
             self._note_gap(now - looked if looked else 0)
             looked = now
-            if now - self._counted >= SECOND:
+            if not self.ready.is_set() or now - self._counted >= SECOND:
                 self._second(clock)
+                self._count_watched(clock.now(), looker)
             self.ready.set()
             self._cost += time.thread_time_ns() - began
             due = max(due + self._options.look_ns, time.monotonic_ns())
@@ -278,25 +291,43 @@ class Latency(threading.Thread):
         add_rows(rows, clock.now(), counted, {})
         self._give(rows)
 
+    def _count_watched(self, now: int, looker: _Looks) -> None:
+        """How much is watched; of the threads that were asked for by name, how often and how long they waited in all."""
+        rows = Recording(self._node)
+        pollers = sum(map(polls, looker.threads))
+        for kind, value in (("napi", pollers), ("cores", len(looker.cores)), ("threads", len(looker.threads) - pollers)):
+            rows.count(now, "latency_watched", value, labels(kind=kind))
+        if self._names is not None:
+            for thread, row in zip(looker.threads, looker.seen(now).threads, strict=True):
+                if not polls(thread) and row["there"]:
+                    at = labels(thread=thread.comm, tid=thread.tid)
+                    rows.count(now, "thread_waits", int(row["pcount"]), at)
+                    rows.count(now, "thread_wait_ns", int(row["run_delay"]), at)
+        self._give(rows)
+
     def _give(self, rows: Recording) -> None:
         with self._lock:
             self._rows.extend(rows)
 
     def _discover(self, looker: _Looks, finder: _Finds) -> None:
         found = finder.find()
+        if finder.left_out != self._left_out:
+            self._left_out = finder.left_out
+            self._note("threads", f"{finder.left_out:,} more threads are not watched" if finder.left_out else "")
         if looker.threads != found.threads or looker.cores != found.ksoftirqd:
             looker.watch(found.threads, found.ksoftirqd)
 
     def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: "Offenders | None") -> None:
-        now = clock.now()
         if offenders is not None:
-            offenders.follow(now, {stall.core for stall in stalls.open})
-        if not looker.glance() and stalls.quiet:
+            offenders.follow(clock.now(), {stall.core for stall in stalls.open})
+        telling = looker.glance()
+        now = clock.now()  # behind the glance: what waits in it has not waited longer than until now
+        if not telling and stalls.quiet:
             stalls.skip(now)
             return
         for change in stalls.add(looker.seen(now), looker.threads, looker.cores):
             self._tell(change, now, offenders)
-        self._stuck = bool(stalls.open)
+        self._stuck = any(stall.what != "runqueue" for stall in stalls.open)
 
     def _tell(self, change: Change, now: int, offenders: "Offenders | None") -> None:
         stall = change.stall
@@ -308,7 +339,8 @@ class Latency(threading.Thread):
         if offender is not None and (holder is None or holder.tid != offender.tid):
             holder = Holder(offender.pid, offender.tid, self._comm(offender.tid))
         cgroup = self._cgroup(holder.pid) if holder is not None and holder.pid else ""
-        told = Told(stall, change.over, now, stall.length_ns(now), holder, cgroup, offender)
+        policy = self._policy(holder.tid) if holder is not None and holder.tid else ""
+        told = Told(stall, change.over, now, stall.length_ns(now), holder, policy, cgroup, offender)
         with self._lock:
             self._rows["events"].add(
                 stall.end or now,
@@ -325,14 +357,14 @@ class Latency(threading.Thread):
 
     def _note_gap(self, gap_ns: int) -> None:
         """Our own looks come late on a machine that starves. A stall that fits between two of them may not be seen."""
-        if gap_ns <= max(self._gap_ns, self._options.threshold_ns):
-            return
-        self._gap_ns = gap_ns
-        with self._lock:
-            state, reason = self._sources["latency"]
-            first = reason.partition("looked ")[0].removesuffix("; ")
+        if gap_ns > max(self._gap_ns, self._options.threshold_ns):
+            self._gap_ns = gap_ns
             note = f"looked {gap_ns / 1e6:,.0f} ms apart at worst: a stall shorter than that may have been missed"
-            self._sources["latency"] = (state, f"{first}; {note}".removeprefix("; "))
+            self._note("gap", note)
+
+    def _note(self, about: str, text: str) -> None:
+        self._notes[about] = text
+        self._say("latency", "on", "; ".join(filter(None, (self._notes.get(key, "") for key in ("base", "threads", "gap")))))
 
     def _say(self, name: str, state: str, reason: str) -> None:
         with self._lock:
@@ -348,11 +380,55 @@ class Latency(threading.Thread):
             del self._cgroups[next(iter(self._cgroups))]
         return self._cgroups.get(pid, "")
 
+    def _policy(self, tid: int) -> str:
+        """Remembered, too."""
+        with suppress(Unreadable):
+            policy = parse_policy(self._root.read(f"proc/{tid}/stat", 4096))
+            if policy is not None:
+                self._policies[tid] = policy
+        if len(self._policies) > 1024:
+            del self._policies[next(iter(self._policies))]
+        return self._policies.get(tid, "")
+
     def _comm(self, tid: int) -> str:
         try:
             return decode(self._root.read(f"proc/{tid}/comm", 64).rstrip(b"\n"))
         except Unreadable:
             return ""
+
+
+# include/uapi/linux/sched.h; SCHED_NORMAL is what everybody has
+_POLICIES = {1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATCH", 5: "SCHED_IDLE", 6: "SCHED_DEADLINE", 7: "SCHED_EXT"}
+
+
+def parse_policy(raw: bytes) -> str | None:
+    """The scheduling policy in /proc/TID/stat, fields 40 and 41 of proc(5), with its priority if it is real-time; "" for the
+    ordinary one. None for a process that has ended."""
+    words = raw[raw.rfind(b")") + 1 :].split()
+    if len(words) < 39 or not words[37].isdigit() or not words[38].isdigit() or words[0] in (b"Z", b"X"):
+        return None
+    name = _POLICIES.get(int(words[38]), "")
+    return f"{name} {int(words[37])}" if name in ("SCHED_FIFO", "SCHED_RR") else name
+
+
+def severity(told: Told) -> str:
+    return "critical" if told.stall.what == "napi" and told.length_ns >= CRITICAL_NS else "warning"
+
+
+def in_interrupt(stack: tuple[str, ...]) -> str:
+    """What a core did on top of whoever was there, which is not to blame for it: "softirqs", "interrupts", or ""."""
+    from exhume.profile.classes import IRQ, LEFT, SOFTIRQ, mark
+
+    left = False
+    for name in stack:  # innermost first; an interrupt that was left again is only what the sample itself came by
+        kind = mark(name)
+        if kind == LEFT:
+            left = True
+        elif kind == SOFTIRQ:
+            return "softirqs"
+        elif kind == IRQ and not left:
+            return "interrupts"
+    return ""
 
 
 def message(told: Told) -> str:
@@ -366,12 +442,17 @@ def message(told: Told) -> str:
         what = f"softirq {', '.join(stall.vectors)} was due on core {stall.core} for {late}"
     else:
         what = f"{stall.subject} waited for core {stall.core} for {late}"
+    if stall.throttled:
+        return f"{what}; the quota of its cgroup held it back"
+    if told.offender is not None and (kind := in_interrupt(told.offender.stack)):
+        return f"{what}; the core was busy with {kind}"
     if told.holder is None:
         return f"{what}; who held the core is not known"
     if not told.holder.tid:
-        return f"{what}; the core was idle, or not running at all"
+        return f"{what}; the core was idle, in a softirq, had interrupts off, or did not run at all"
     where = f" in {told.offender.stack[0]}" if told.offender is not None and told.offender.stack else ""
-    return f"{what}; {told.holder.comm} [{told.holder.pid}] held the core{where}"
+    policy = f" ({told.policy})" if told.policy else ""
+    return f"{what}; {told.holder.comm} [{told.holder.pid}]{policy} held the core{where}"
 
 
 def fields(told: Told) -> Labels:
@@ -383,6 +464,8 @@ def fields(told: Told) -> Labels:
         "us": told.length_ns // 1000,
         "error_us": stall.error_ns // 1000,
     }
+    if stall.throttled:
+        said["throttled"] = 1
     if stall.device:
         said["device"] = stall.device
     if stall.netns:
@@ -393,6 +476,8 @@ def fields(told: Told) -> Labels:
         said["vectors"] = " ".join(stall.vectors)
     if told.holder is not None:
         said |= {"offender_pid": told.holder.pid, "offender_tid": told.holder.tid, "offender_comm": told.holder.comm}
+    if told.policy:
+        said["offender_policy"] = told.policy
     if told.cgroup:
         said["offender_cgroup"] = told.cgroup
     if told.offender is not None:

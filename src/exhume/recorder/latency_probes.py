@@ -20,6 +20,8 @@ from exhume.recording.recording import Node, Recording
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
 SECOND = 1_000_000_000
 SHORTEST = 20_000_000
+# Two looks at least come before the first probe.
+FIRST_NS = 150_000_000
 _IN_WINDOWS = ("napi", "softirq", "runqueue")
 
 Say = Callable[[str, str, str], None]
@@ -52,6 +54,9 @@ class LatencyProbes(threading.Thread):
         """From BPF's clock to the recording's; whoever has the clock sets it."""
         self.stuck: Callable[[], bool] = lambda: False
         """Whether a core does not get round to things now."""
+        self._first_ns = FIRST_NS
+        self._part = self._without = ""
+        self._unkept = 0
         self.cost_ns = 0
         self.failure: BaseException | None = None
 
@@ -80,30 +85,32 @@ class LatencyProbes(threading.Thread):
             always = self._window_ns >= self._every_ns
             part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s"
             if self._hot is not None:
-                self._say(WINDOWS, "on", _note(part, self._hot.off))
+                self._part = part
         except Unreadable as error:
             self._say(WINDOWS, "off", str(error))
         try:
-            self._rare = Rare()
-            self._say(RARE, "on", _note("", self._rare.off))
+            self._rare = Rare(attach=False)
         except Unreadable as error:
             self._say(RARE, "off", str(error))
             return
         try:
             self._paths = CgroupPaths(self._root)
         except Unreadable as error:
-            self._say(RARE, "on", _note(str(error), self._rare.off))
+            self._without = str(error)
 
     def _loop(self) -> None:
-        """A window first, so that even a short watch has one."""
-        opened = due = time.monotonic_ns()
-        counted = due
-        is_open = False
+        """A window first, so that even a short watch has one; but not before it is known whether a core is stuck."""
+        counted = opened = time.monotonic_ns()
+        due = opened + self._first_ns
+        is_open = attached = False
         while not self._end.is_set():
             now = time.monotonic_ns()
+            if self._rare is not None and not attached and now >= due and not self.stuck():
+                attached = True
+                self._attach_rare(self._rare)
             if self._hot is not None and not self.stuck():
                 if not is_open and now >= due:
-                    self._hot.attach()
+                    self._attach_hot(self._hot)
                     opened, due, is_open = time.monotonic_ns(), now + self._every_ns, True
                 elif is_open and self._window_ns < self._every_ns and now - opened >= self._window_ns:
                     self._hot.detach()
@@ -112,10 +119,28 @@ class LatencyProbes(threading.Thread):
                 self._give(self._counted(now, now - counted))
                 counted = now
             self.cost_ns = time.thread_time_ns()
-            ahead = counted + SECOND if not is_open else min(counted + SECOND, opened + self._window_ns)
+            ahead = min(counted + SECOND, opened + self._window_ns if is_open else due)
             self._end.wait(max(SHORTEST, ahead - time.monotonic_ns()) / 1e9)
         now = time.monotonic_ns()
         self._give(self._counted(now, now - counted))
+
+    def _attach_rare(self, rare: Rare) -> None:
+        try:
+            rare.attach()
+            self._say(RARE, "on", _note(self._without, rare.off))
+        except Unreadable as error:
+            self._say(RARE, "off", str(error))
+            rare.close()
+            self._rare = None
+
+    def _attach_hot(self, hot: Hot) -> None:
+        try:
+            hot.attach()
+            self._say(WINDOWS, "on", _note(self._part, hot.off))
+        except Unreadable as error:
+            self._say(WINDOWS, "off", str(error))
+            hot.close()
+            self._hot = None
 
     def _counted(self, monotonic_ns: int, elapsed_ns: int) -> Recording:
         rows = Recording(self._node)
@@ -127,11 +152,15 @@ class LatencyProbes(threading.Thread):
             share = dict.fromkeys(_IN_WINDOWS, min(1000, round(1000 * taken.attached_ns / max(1, elapsed_ns))))
             counted |= collected(of_windows(taken), offset, self._each_core)
             self._totals.add_windows(rows, now, taken)
+            self._unkept += taken.unkept
         if self._rare is not None:
             rare = self._rare.take()
             counted |= collected(of_rare(rare, self._path), offset, self._each_core)
             self._totals.add_rare(rows, now, rare)
+            self._unkept += rare.unkept
             add_timeouts(rows, rare, offset)
+        if self._unkept:
+            rows.count(now, "latency_events_unkept", self._unkept)
         add_rows(rows, now, counted, share)
         return rows
 

@@ -211,13 +211,20 @@ class Crew:
             self.stuck.append(last.at)
 
 
-def record(root: Root, for_ns: int, progress: Callable[[float], None] | None = None, strict: bool = False) -> Recording:
-    """Read the node for so long. With `strict` a bug in a reader is raised instead of switching its source off."""
+def record(
+    root: Root,
+    for_ns: int,
+    progress: Callable[[float], None] | None = None,
+    strict: bool = False,
+    log: Root | None = None,
+) -> Recording:
+    """Read the node for so long. With `strict` a bug in a reader is raised instead of switching its source off. The kernel's
+    log may be another root's: `exhume lab` has one."""
     tree = Tree(root)
     recording = Recording(facts(root, tree.layout))
     with Clock() as clock:
         fast = [Source(reader, clock.now()) for reader in sources.fast(root)]
-        others = [Source(reader, clock.now()) for reader in sources.steady(root, tree)]
+        others = [Source(reader, clock.now()) for reader in sources.steady(root, tree, log)]
         crew = Crew(others, recording.node, clock.now, strict)
         latency = Latency(root, recording.node, LATENCY)
         latency.start()

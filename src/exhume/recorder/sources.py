@@ -25,7 +25,8 @@ def fast(root: Root) -> list[Reader]:
     return [Cpu(root)]
 
 
-def steady(root: Root, tree: Tree) -> list[Reader]:
+def steady(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
+    """The kernel's log may be another root's."""
     return [
         Vmstat(root),
         Softnet(root),
@@ -38,7 +39,7 @@ def steady(root: Root, tree: Tree) -> list[Reader]:
         CgroupDirs(root, tree),
         Zombies(root, tree, few=100),
         Nic(root),
-        KernelLog(root),
+        KernelLog(log or root),
         Processes(root),
         Units(root, thorough=False),
     ]
@@ -64,9 +65,9 @@ RHYTHM = {
 }
 
 
-def flight(root: Root, tree: Tree) -> list[Reader]:
+def flight(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
     """What a flight recorder reads beside the cores."""
-    readers: list[Reader] = [*steady(root, tree), CgroupEvents(root)]
+    readers: list[Reader] = [*steady(root, tree, log), CgroupEvents(root)]
     for reader in readers:
         reader.every_ns = RHYTHM.get(reader.name, reader.every_ns)
     return readers

@@ -9,7 +9,8 @@ _STEPS = {
     "cgroup-dirs-leak": "find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those without a process",
     "crash-loop": "journalctl -u {subject} -n 50 says why it exits; systemctl disable --now {subject} if nothing needs it",
     "core-saturated": "perf record -g -C {core} -- sleep 5 && perf report shows what the kernel does there",
-    "napi-starved": "free the core that serves the queue, or move the queue's interrupt (/proc/irq/N/smp_affinity)",
+    "napi-starved": "exhume latency --device {subject} shows it as it happens; free that core, or poll elsewhere: taskset -p "
+    "for a NAPI thread, /proc/irq/N/smp_affinity for an interrupt",
     "nic-reset": "dmesg -T | grep {subject} shows what the driver said before it gave up",
     "observer-starved": "run it again with chrt -r 1 exhume check, and look at what holds the cores: top -b -n 1 -H",
     "cpu-throttled": "raise the limit or lower the load of {subject}; other tenants do not suffer from it",

@@ -1,9 +1,11 @@
 """How late a node was: histograms of the whole window, and the stalls with who caused them. What `exhume latency` shows."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exhume.findings.kernel_work import INTERRUPTS, SOFTIRQS, work
 from exhume.node.latency.histogram import EMPTY, Histogram, edges, merge, percentile
 from exhume.recording.recording import Recording
 from exhume.verdict.report import Health, wall
@@ -12,6 +14,9 @@ SCHEMA = "exhume.latency/1"
 # Stalls of this length are what drivers reset for, or nearly (ENA: 5 s), and jobs notice.
 CRITICAL_US = 1_000_000
 MOST_WORST = 10
+# Who did not look for so long cannot say that there was nothing.
+BLIND_MS = 500
+_LOOKED = re.compile(r"looked ([\d,]+) ms apart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,23 @@ class Offender:
     stack: tuple[str, ...]
     """The kernel functions it was in most of the time, innermost first; empty where it is not known, or was in user space."""
     samples: int
+    policy: str = ""
+    """Its scheduling policy, if it is not an ordinary one."""
+
+    @property
+    def did(self) -> str:
+        """What it was busy with, in words."""
+        if self.stack:
+            done = work(self.stack)
+            return f"{done.words} ({self.stack[0]})" if self.stack[0] not in done.words else done.words
+        return "ran its own code" if self.samples else ""
+
+    @property
+    def who(self) -> str:
+        """Not the program that a softirq or an interrupt came on top of."""
+        if self.stack and work(self.stack).key in (SOFTIRQS.key, INTERRUPTS.key):
+            return "the core"
+        return f"{self.comm} [{self.pid}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +62,17 @@ class StallSeen:
     thread: str
     vectors: str
     offender: Offender | None
+    throttled: bool = False
 
     @property
     def whom(self) -> str:
-        return self.device or self.thread or self.vectors or "device unknown"
+        if self.device:
+            return self.device
+        if self.thread:
+            return self.thread
+        if self.what == "napi":
+            return "a network device that is not known"
+        return f"softirqs {', '.join(self.vectors.split())}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +98,24 @@ class ProbeSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadSeen:
+    """A thread that was asked for by name."""
+
+    name: str
+    tid: int
+    waits: int
+    mean_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyReport:
     start: str
     end: str
     health: Health
     summary: str
+    watched: str
+    """What was looked at, in words."""
+    threads: tuple[ThreadSeen, ...]
     probes: tuple[ProbeSeen, ...]
     stalls: tuple[StallSeen, ...]
     sources: tuple[tuple[str, str, str], ...]
@@ -83,31 +125,76 @@ class LatencyReport:
         return wall(self.recording, time)
 
 
-def latency_report(recording: Recording, device: str = "", threshold_ms: float = 50) -> LatencyReport:
-    """With `device`, only what concerns it: its own numbers, and the cores that polled it."""
+def latency_report(
+    recording: Recording, device: str = "", threshold_ms: float = 50, present: Collection[str] = ()
+) -> LatencyReport:
+    """With `device`, only what concerns it: its own numbers, and the cores that polled it. `present` are devices that are
+    known to be there, whether they were polled or not."""
     stalls = stalls_seen(recording)
     probes = _probes(recording, stalls)
+    known = {probe.device for probe in probes} | {stall.device for stall in stalls} | set(present)
     if device:
         stalls = [stall for stall in stalls if stall.device == device]
         cores = {probe.core for probe in probes if probe.device == device}
         probes = [probe for probe in probes if probe.device == device or (not probe.device and probe.core in cores)]
     sources = tuple((name, row["state"], row["reason"]) for name, row in recording.sources().items())
-    health, summary = _judge(stalls, recording, device, threshold_ms)
+    threads = _threads(recording)
+    watched = _watched(recording)
+    health, summary = _judge(stalls, probes, recording, threshold_ms)
+    if device and health == "healthy":
+        if device not in known:
+            others = ", ".join(sorted(filter(None, known))[:MOST_WORST])
+            health, summary = "unknown", f"there is no device {device}, and none of that name was polled; there are {others}"
+        elif not any(probe.device == device for probe in probes):
+            why = "its packets go by the backlog of each core" if device == "lo" else "or not in a window of the probes"
+            summary = f"no stall of {device}, which was not polled, {why}"
+        else:
+            summary = f"{device}: {summary}"
     start, end = recording.window
     return LatencyReport(
-        wall(recording, start), wall(recording, end), health, summary, tuple(probes), tuple(stalls), sources, recording
+        start=wall(recording, start),
+        end=wall(recording, end),
+        health=health,
+        summary=summary,
+        watched=watched,
+        threads=threads,
+        probes=tuple(probes),
+        stalls=tuple(stalls),
+        sources=sources,
+        recording=recording,
     )
+
+
+def _watched(recording: Recording) -> str:
+    counted = {dict(at)["kind"]: series.last for at, series in recording.counters("latency_watched").items()}
+    words = {"napi": "NAPI thread", "cores": "core's softirqs", "threads": "thread by name"}
+    plural = {"napi": "NAPI threads", "cores": "cores' softirqs", "threads": "threads by name"}
+    return ", ".join(
+        f"{counted[kind]:,} {words[kind] if counted[kind] == 1 else plural[kind]}" for kind in words if kind in counted
+    )
+
+
+def _threads(recording: Recording) -> tuple[ThreadSeen, ...]:
+    waited = recording.counters("thread_wait_ns")
+    found = []
+    for at, times in recording.counters("thread_waits").items():
+        of = dict(at)
+        took = waited[at].delta if at in waited else 0
+        found.append(
+            ThreadSeen(of["thread"], int(of["tid"]), times.delta, took / 1000 / times.delta if times.delta > 0 else 0.0)
+        )
+    return tuple(sorted(found, key=lambda thread: (-thread.mean_us, thread.name, thread.tid)))
 
 
 def stalls_seen(recording: Recording) -> list[StallSeen]:
     """Oldest first. One that was announced and is not over yet is in it as it was last seen."""
-    found: dict[tuple[str, str], StallSeen] = {}
+    found: dict[tuple[str, str, str], StallSeen] = {}
     _, end = recording.window
     for row in recording["events"].rows():
         if row["kind"] not in ("stall", "stall-begins"):
             continue
         fields = dict(row["fields"])
-        key = (fields.get("start_ns", ""), fields.get("cpu", "") + fields.get("tid", ""))
+        key = (fields.get("start_ns", ""), fields.get("cpu", ""), fields.get("tid", ""))
         over = row["kind"] == "stall"
         if key in found and not over:
             continue
@@ -126,6 +213,7 @@ def stalls_seen(recording: Recording) -> list[StallSeen]:
             thread=fields.get("thread", ""),
             vectors=fields.get("vectors", ""),
             offender=_offender(fields),
+            throttled="throttled" in fields,
         )
     return sorted(found.values(), key=lambda stall: stall.at)
 
@@ -140,6 +228,7 @@ def _offender(fields: dict[str, str]) -> Offender | None:
         fields.get("offender_cgroup", ""),
         stack,
         _number(fields, "offender_samples"),
+        fields.get("offender_policy", ""),
     )
 
 
@@ -149,18 +238,22 @@ def _number(fields: dict[str, str], name: str) -> int:
 
 
 def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen]:
-    groups: dict[tuple[str, str, int, str, int, str], list[tuple[Histogram, int]]] = {}
+    groups: dict[tuple[str, str, int, str, int, str], list[Histogram]] = {}
+    windows: dict[int, int] = {}
+    """By second. What was counted all the time, as stalls and reclaim are, is not in it."""
     for row in recording["latency"].rows():
         key = (row["what"], row["stage"], row["core"], row["device"], row["netns"], row["name"])
         histogram = Histogram(
             row["count"], row["sum"], row["max"], row["worst_at"], row["worst_pid"], row["worst_comm"], tuple(row["histogram"])
         )
-        groups.setdefault(key, []).append((histogram, row["share"]))
+        groups.setdefault(key, []).append(histogram)
+        if _in_windows(row["what"], row["stage"]):
+            windows[row["time"]] = row["share"]
     start, end = recording.window
-    seconds = max(1.0, (end - start) / 1e9)
-    merged = {key: merge(histogram for histogram, _ in parts) for key, parts in groups.items()}
+    measured = min(1.0, sum(windows.values()) / 1000 / max(1.0, (end - start) / 1e9))
+    merged = {key: merge(parts) for key, parts in groups.items()}
     found = []
-    for (what, stage, core, device, netns, name), parts in groups.items():
+    for what, stage, core, device, netns, name in groups:
         if stage == "stall" and (what, "wait", core, device, netns, name) in groups:
             continue
         whole = merged[what, stage, core, device, netns, name]
@@ -168,8 +261,7 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
         late = merged.get((what, "stall", core, device, netns, name), EMPTY) if waits else EMPTY
         worst = [s for s in stalls if waits and (s.what, s.core, s.device, s.netns) == (what, core, device, netns)]
         worst.sort(key=lambda stall: -stall.us)
-        # A row is of a second; seconds without a window have no rows.
-        share = min(1.0, sum(share for _, share in parts) / 1000 / seconds)
+        share = measured if _in_windows(what, stage) else 1.0
         stage = "wait" if waits else stage
         found.append(ProbeSeen(what, stage, core, device, netns, name, whole, late, share, tuple(worst[:MOST_WORST])))
     order = {"napi": 0, "softirq": 1, "runqueue": 2, "reclaim": 3, "rstat": 4}
@@ -177,23 +269,39 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
     return found
 
 
-def _judge(stalls: Sequence[StallSeen], recording: Recording, device: str, threshold_ms: float) -> tuple[Health, str]:
+def _in_windows(what: str, stage: str) -> bool:
+    return what in ("napi", "softirq", "runqueue") and stage != "stall"
+
+
+def _judge(
+    stalls: Sequence[StallSeen], probes: Sequence[ProbeSeen], recording: Recording, threshold_ms: float
+) -> tuple[Health, str]:
     if not recording.on("latency"):
         return "unknown", f"nothing could be watched: {recording.why_off('latency')}"
-    of = f" of {device}" if device else ""
+    blind = _LOOKED.search(recording.why_off("latency"))
+    blind_ms = int(blind[1].replace(",", "")) if blind else 0
+    weak = "; seen weakly, without BPF: run it as root" if recording.why_off("latency").startswith("weaker") else ""
     if not stalls:
-        return "healthy", f"no stall{of}: nothing that was due waited for {threshold_ms:g} ms or longer"
-    longest = max(stalls, key=lambda stall: stall.us)
-    napi = [stall for stall in stalls if stall.what == "napi"]
+        longest = max((probe.max_ns / 1e6 for probe in probes if probe.what == "runqueue"), default=0.0)
+        if blind_ms >= BLIND_MS:
+            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {blind_ms:,} ms"
+        others = f"; other threads waited up to {longest:,.0f} ms for a core" if longest >= threshold_ms else ""
+        return "healthy", f"no stall: no poll, softirq or watched thread was {threshold_ms:g} ms late{others}{weak}"
+    longest_stall = max(stalls, key=lambda stall: stall.us)
     times = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls, the longest"
-    summary = f"{times} of {longest.us / 1000:,.0f} ms: {longest.whom} on core {longest.core}"
-    if longest.offender is not None and longest.offender.pid:
+    summary = f"{times} of {longest_stall.us / 1000:,.0f} ms: {longest_stall.whom} on core {longest_stall.core}"
+    offender = longest_stall.offender
+    if offender is not None and offender.pid:
         held = {(stall.core, stall.offender.pid if stall.offender else 0) for stall in stalls}
-        every = "each time " if len(stalls) > 1 and len(held) == 1 else ""
-        summary += f", {every}held by {longest.offender.comm} [{longest.offender.pid}]"
-        if longest.offender.stack:
-            summary += f" in {longest.offender.stack[0]}"
-    return ("critical" if any(stall.us >= CRITICAL_US for stall in napi) else "warning"), summary
+        every = ", each time" if len(stalls) > 1 and len(held) == 1 else ""
+        did = f" {offender.did} there" if offender.did else " held the core"
+        policy = f" ({offender.policy})" if offender.policy else ""
+        summary += f"{every}, while {offender.who}{policy}{did}"
+    elif longest_stall.throttled:
+        summary += ", which the quota of its cgroup held back"
+    # As it is shown: a second is a second, if it is one when rounded to milliseconds.
+    critical = any(round(stall.us / 1000) * 1000 >= CRITICAL_US for stall in stalls if stall.what == "napi")
+    return ("critical" if critical else "warning"), summary + weak
 
 
 def as_json(report: LatencyReport) -> dict[str, Any]:
@@ -202,6 +310,11 @@ def as_json(report: LatencyReport) -> dict[str, Any]:
         "window": {"start": report.start, "end": report.end},
         "health": report.health,
         "summary": report.summary,
+        "watched": report.watched,
+        "threads": [
+            {"name": each.name, "tid": each.tid, "waits": each.waits, "mean_us": round(each.mean_us, 1)}
+            for each in report.threads
+        ],
         "probes": [_probe_json(report, probe) for probe in report.probes],
         "stalls": [_stall_json(report, stall) for stall in report.stalls],
         "sources": [{"name": name, "state": state, "reason": reason} for name, state, reason in report.sources],
@@ -255,7 +368,9 @@ def _stall_json(report: LatencyReport, stall: StallSeen) -> dict[str, Any]:
             "pid": offender.pid,
             "comm": offender.comm,
             "cgroup": offender.cgroup or None,
+            "policy": offender.policy or None,
             "stack": list(offender.stack),
+            "did": offender.did or None,
             "samples": offender.samples,
         },
     }

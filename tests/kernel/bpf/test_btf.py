@@ -14,6 +14,8 @@ from exhume.errors import Unreadable
 from exhume.kernel.bpf.btf import VMLINUX, Btf, BtfError, Member
 from tests.kernel.bpf.made_btf import CONST, STRUCT, TYPEDEF, MadeBtf, a_kernel
 
+FUNCTION, PROTOTYPE, VARIABLE, SECTION = 12, 13, 14, 15  # include/uapi/linux/btf.h
+
 needs_vmlinux = pytest.mark.skipif(not os.access(VMLINUX, os.R_OK), reason=f"{VMLINUX} is not there or not readable")
 
 
@@ -163,6 +165,52 @@ def test_a_missing_file_says_which_option_the_kernel_lacks(tmp_path: Path) -> No
         Btf.vmlinux(tmp_path / "vmlinux")
 
 
+def _with_variables(
+    b: MadeBtf, *, section: str = ".data..percpu", places: tuple[tuple[int, int], ...] = ((64, 4), (128, 8))
+) -> MadeBtf:
+    """A function void works(void), and int first; long second; static int alone, of which the first two are a CPU's own."""
+    integer = b.integer("count_t", 4)
+    b.add(FUNCTION, "works", b.add(PROTOTYPE, "", 0))
+    first, second = (b.add(VARIABLE, name, integer, 1) for name in ("first", "second"))
+    b.add(VARIABLE, "alone", integer, 0)
+    tail = [word for number, (at, size) in zip((first, second), places, strict=True) for word in (number, at, size)]
+    b.add(SECTION, section, 4096, *tail, vlen=2)
+    return b
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_variable_that_each_cpu_has_is_told_by_its_place_in_their_section(order: str) -> None:
+    btf = Btf(_with_variables(a_kernel(order)).raw())
+    assert (btf.per_cpu("first"), btf.per_cpu("second")) == (64, 128)
+    for name in ("alone", "nothing", "works", "node", "", ".data..percpu"):
+        assert btf.per_cpu(name) is None, name
+
+
+def test_a_function_is_told_by_its_number() -> None:
+    made = a_kernel()
+    number = made.count + 3
+    btf = Btf(_with_variables(made).raw())
+    assert btf.function("works") == number
+    for name in ("first", "nothing", "node", ""):
+        assert btf.function(name) is None, name
+
+
+@pytest.mark.parametrize(
+    "places", [((128, 4), (64, 8)), ((64, 65), (128, 8)), ((64, 0xFFFF_FFFF), (128, 8))], ids=["order", "overlap", "endless"]
+)
+def test_a_section_whose_variables_lie_in_each_other_is_none(places: tuple[tuple[int, int], ...]) -> None:
+    btf = Btf(_with_variables(a_kernel(), places=places).raw())
+    assert (btf.per_cpu("first"), btf.per_cpu("second")) == (None, None)
+
+
+def test_variables_without_their_section_have_no_place() -> None:
+    assert Btf(_with_variables(a_kernel(), section=".data").raw()).per_cpu("first") is None
+    cut = _with_variables(a_kernel())
+    del cut.types[-12:]  # the last entry, of which the section says that it is there
+    with pytest.raises(BtfError, match="goes past the end"):
+        Btf(cut.raw()).per_cpu("first")
+
+
 def _ask_everything(raw: bytes) -> None:
     try:
         btf = Btf(raw)
@@ -175,6 +223,9 @@ def _ask_everything(raw: bytes) -> None:
         lambda: btf.size("wide_t", optional=True),
         lambda: btf.enum("HUGE", optional=True),
         lambda: btf.enum("BLUE", of="colour", optional=True),
+        lambda: btf.per_cpu("first"),
+        lambda: btf.per_cpu("second"),
+        lambda: btf.function("works"),
     ):
         with contextlib.suppress(Unreadable):
             ask()
@@ -191,7 +242,7 @@ def test_garbage_is_unreadable_and_nothing_worse(garbage: bytes) -> None:
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=12), st.sampled_from("<>"))
 def test_damaged_btf_is_unreadable_and_nothing_worse(damage: list[tuple[int, int]], order: str) -> None:
-    raw = bytearray(a_kernel(order).raw())
+    raw = bytearray(_with_variables(a_kernel(order)).raw())
     for at, value in damage:
         raw[at % len(raw)] = value
     _ask_everything(bytes(raw))
@@ -200,7 +251,7 @@ def test_damaged_btf_is_unreadable_and_nothing_worse(damage: list[tuple[int, int
 @settings(max_examples=300)
 @given(st.data())
 def test_type_words_of_any_value_are_unreadable_and_nothing_worse(data: st.DataObject) -> None:
-    made = a_kernel()
+    made = _with_variables(a_kernel())
     words = list(struct.unpack(f"<{len(made.types) // 4}I", made.types))
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(words) - 1))
@@ -263,3 +314,40 @@ def test_this_kernel_says_what_a_walk_over_cgroups_needs() -> None:
     assert btf.size("pid_t") == 4
     with pytest.raises(BtfError, match=re.escape("task_struct.sched_reset_on_fork at sched_reset_on_fork is a bitfield")):
         btf.offset("task_struct", "sched_reset_on_fork")
+
+
+def _per_cpu_variables(raw: bytes) -> dict[str, tuple[int, int]]:
+    """Place and size of each, by the plain reader's way."""
+    _, _, _, header, type_at, type_size, string_at, _ = struct.unpack_from("<HBBIIIII", raw)
+    strings = raw[header + string_at :]
+    at = header + type_at
+    tails = {1: 4, 3: 12, 14: 4, 17: 4}
+    each = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
+    names, found = [""], {}
+    while at < header + type_at + type_size:
+        name, info, _ = struct.unpack_from("<III", raw, at)
+        kind, vlen = info >> 24 & 31, info & 0xFFFF
+        names.append(_string(strings, name))
+        if kind == SECTION and names[-1] == ".data..percpu":
+            for index in range(vlen):
+                number, place, size = struct.unpack_from("<III", raw, at + 12 + 12 * index)
+                found[names[number]] = (place, size)
+        at += 12 + tails.get(kind, 0) + each.get(kind, 0) * vlen
+    return found
+
+
+@needs_vmlinux
+def test_variables_of_this_kernels_cpus_are_where_a_plain_reader_finds_them() -> None:
+    raw = Path(VMLINUX).read_bytes()
+    variables = _per_cpu_variables(raw)
+    if not variables:
+        pytest.skip("this kernel's BTF was made without variables")
+    btf = Btf(raw)
+    assert {"runqueues", "ksoftirqd", "kstat"} <= variables.keys()
+    for name in ("runqueues", "ksoftirqd", "kstat", *itertools.islice(variables, 0, None, 40)):
+        assert btf.per_cpu(name) == variables[name][0], name
+    assert variables["runqueues"][1] == btf.size("rq")
+    assert btf.per_cpu("schedule") is None
+    assert btf.per_cpu("nothing of that name") is None
+    assert btf.function("bpf_iter_task") is not None
+    assert btf.function("runqueues") is None

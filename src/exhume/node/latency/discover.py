@@ -17,6 +17,7 @@ from exhume.text import decode
 
 MOST: Final = 512
 """Threads that are watched at a time."""
+MOST_NAMES: Final = 10_000
 
 PF_KTHREAD: Final = 0x0020_0000  # include/linux/sched.h
 
@@ -97,13 +98,28 @@ class Discover:
         self._names = names
         self.left_out = 0
         """Threads beyond MOST, the last time."""
+        self._known: dict[bytes, bool] = {}
         self._tasks = Tasks(_program(btf, names is not None, features), btf, name="exhume_tasks")
 
     def find(self) -> Found:
         raw = self._tasks.read()
         rows = np.frombuffer(raw[: len(raw) // RECORD.itemsize * RECORD.itemsize], dtype=RECORD)
-        found, self.left_out = chosen([_thread(row) for row in rows], self._names)
+        threads = [_thread(rows[i]) for i, comm in enumerate(rows["comm"].tolist()) if self._may_be_wanted(comm)]
+        found, self.left_out = chosen(threads, self._names)
         return found
+
+    def _may_be_wanted(self, comm: bytes) -> bool:
+        """A node has tens of thousands of threads and some hundred names: each name is looked at once."""
+        known = self._known.get(comm)
+        if known is None:
+            text = decode(bytes(comm).split(b"\0", 1)[0])
+            known = text.startswith(("napi/", "ksoftirqd/", "backlog_napi/")) or (
+                self._names is not None and self._names.search(text) is not None
+            )
+            if len(self._known) > MOST_NAMES:
+                self._known.clear()
+            self._known[comm] = known
+        return known
 
     def close(self) -> None:
         self._tasks.close()
@@ -126,7 +142,7 @@ def core_of(thread: Thread) -> int:
 
 def polls(thread: Thread) -> bool:
     """Whether it is a thread of the kernel's that polls a network device."""
-    return thread.kernel and thread.comm.startswith("napi/")
+    return thread.kernel and thread.comm.startswith(("napi/", "backlog_napi/"))
 
 
 def _thread(row: np.void) -> Thread:
@@ -159,8 +175,9 @@ def _program(btf: Btf, everybody: bool, features: Features) -> Builder:
     _leave(p, everybody)
     p.label("kernel thread")
     p.load(R8, fields["comm"])
-    p.mov(R1, int.from_bytes(b"ksoftirq", sys.byteorder))
-    p.jump_if(R8, "==", R1, "write")
+    for beginning in (b"ksoftirq", b"backlog_"):  # ksoftirqd, and backlog_napi/N (6.10, dad6b9770263)
+        p.mov(R1, int.from_bytes(beginning, sys.byteorder))
+        p.jump_if(R8, "==", R1, "write")
     p.mov(R1, int.from_bytes(b"\xff" * 5 + b"\0" * 3, sys.byteorder))
     p.bit_and(R8, R1)
     p.mov(R1, int.from_bytes(b"napi/\0\0\0", sys.byteorder))

@@ -90,7 +90,6 @@ class Hot:
         try:
             self._write("since_ns", NEVER)
             self._probes = Probes(probes(self._maps, kernel_types))
-            self._write("switches", int("sched_switch" in self._probes.on))
         except BaseException:
             self._maps.close()
             raise
@@ -112,6 +111,7 @@ class Hot:
     def attach(self) -> None:
         """Open a window."""
         self._probes.attach()
+        self._write("switches", int("sched_switch" in self._probes.on))
         self._since_ns = time.monotonic_ns()
         self._write("since_ns", self._since_ns)
 

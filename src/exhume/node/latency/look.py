@@ -5,8 +5,8 @@ Nothing hangs on the paths of packets and of the scheduler: the kernel itself ke
 run (pcount), which softirqs of a core are due (softirq_pending), how often each ran (kstat), and what runs there (rq.curr).
 A look reads that for some microseconds, however busy the machine is.
 
-Where a core's variables are is found by way of its ksoftirqd: the task leads to the run queue, and BTF knows how far from
-there the other variables of that core lie. That the one named ksoftirqd then points back to the task proves it.
+Where a core's variables are is found by way of its ksoftirqd: the task leads to the run queue, and how far from there the
+other variables of that core lie is known (variables.py). That the one named ksoftirqd then points back to the task proves it.
 
     threads   sched_info of each, its core, and of a NAPI thread whether its poll is due (NAPI_STATE_SCHED)
     cores     pending softirqs, how many ran, who runs, sched_info of ksoftirqd, and the first NAPI in line (softnet_data)
@@ -19,16 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import Unreadable
-from exhume.kernel.bpf import R0, R1, R2, R6, R7, R8, R9, Address, Block, Btf, BtfError, Builder, Features, Routine
+from exhume.kernel.bpf import R0, R1, R2, R6, R7, R8, R9, Address, Block, Btf, BtfError, Builder, Features, Member, Routine
 from exhume.kernel.bpf.asm import Loop
 from exhume.kernel.bpf.features import HERE
 from exhume.node.latency.discover import Thread
+from exhume.node.latency.variables import RUN_QUEUE, Variables
 
 NET_TX, NET_RX = 2, 3  # include/linux/interrupt.h; their order is part of the names in /proc/softirqs, and has never changed
 NET: Final = 1 << NET_TX | 1 << NET_RX
 VECTORS: Final = 10
 VECTOR_NAMES: Final = ("hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu")
 NAPI_DUE: Final = 1  # NAPI_STATE_SCHED is the first bit of napi_struct.state (include/linux/netdevice.h)
+# A NAPI that is being disabled or deleted, or is not yet enabled, has that bit, too: NAPI_STATE_DISABLE, NAPI_STATE_NPSVC.
+NAPI_OFF: Final = 1 << 2 | 1 << 3
 
 _ROWS = 32
 """So many threads and so many cores are looked at in one run, which is one section that cannot be preempted."""
@@ -42,7 +45,9 @@ THREAD: Final = np.dtype(
         ("tid", "u4"),
         ("cpu", "u4"),
         ("there", "u4"),
-        ("unused", "u4"),
+        ("asleep", "u4"),
+        ("asleep_before", "u4"),
+        ("throttled", "u4"),
         *_BEFORE,
         *_INFO,
         ("state", "u8"),
@@ -92,8 +97,14 @@ class _Places:
     pid: int
     tgid: int
     comm: int
+    exit_state: int
     task_cpu: int
     info: dict[str, int]
+    state: Member
+    delayed: int | None
+    throttled: Member | None
+    """Of the task (6.18), or else of its queue."""
+    throttled_queue: Member | None
     napi_state: int | None
     queue: int
     """From a task to the queue of the fair class that it is or would be in, and from there to the run queue."""
@@ -105,23 +116,29 @@ class _Places:
     softnet: "_Softnet | None"
 
     @classmethod
-    def of(cls, btf: Btf) -> Self:
+    def of(cls, btf: Btf, variables: Variables) -> Self:
         # thread_info.cpu since 5.16 where thread_info is part of the task (bcf9033e5449), task_struct.cpu before
         cpu = btf.offset("task_struct", "thread_info.cpu", optional=True)
         return cls(
             pid=btf.offset("task_struct", "pid"),
             tgid=btf.offset("task_struct", "tgid"),
             comm=btf.offset("task_struct", "comm"),
+            exit_state=btf.offset("task_struct", "exit_state"),
             task_cpu=cpu if cpu is not None else btf.offset("task_struct", "cpu"),
             info={name: btf.offset("task_struct", f"sched_info.{name}") for name, _ in _INFO},
+            state=btf.member("task_struct", "__state", optional=True) or btf.member("task_struct", "state"),
+            # 152e11f6df29 (6.12): a task that went to sleep may stay queued for a while, and is no less asleep
+            delayed=btf.offset("task_struct", "se.sched_delayed", optional=True),
+            throttled=_plain(btf, "task_struct", "throttled"),
+            throttled_queue=_plain(btf, "cfs_rq", "throttle_count"),
             napi_state=btf.offset("napi_struct", "state", optional=True),
             queue=btf.offset("task_struct", "se.cfs_rq"),
             run_queue=btf.offset("cfs_rq", "rq"),
             curr=btf.offset("rq", "curr"),
-            ksoftirqd=_distance(btf, "ksoftirqd"),
-            softirqs=_within(btf, "kstat", "kernel_stat", "softirqs"),
-            pending=_pending(btf),
-            softnet=_Softnet.of(btf),
+            ksoftirqd=_distance(variables, "ksoftirqd"),
+            softirqs=_within(btf, variables, "kstat", "kernel_stat", "softirqs"),
+            pending=_pending(btf, variables),
+            softnet=_Softnet.of(btf, variables),
         )
 
 
@@ -137,10 +154,10 @@ class _Softnet:
     inode: int
 
     @classmethod
-    def of(cls, btf: Btf) -> "_Softnet | None":
+    def of(cls, btf: Btf, variables: Variables) -> "_Softnet | None":
         try:
             return cls(
-                poll_list=_distance(btf, "softnet_data") + btf.offset("softnet_data", "poll_list"),
+                poll_list=_distance(variables, "softnet_data") + btf.offset("softnet_data", "poll_list"),
                 entry=btf.offset("napi_struct", "poll_list"),
                 device=btf.offset("napi_struct", "dev"),
                 name=btf.offset("net_device", "name"),
@@ -151,27 +168,34 @@ class _Softnet:
             return None
 
 
-def _distance(btf: Btf, variable: str) -> int:
-    """From a core's run queue to another variable of that core."""
-    here, there = btf.per_cpu("runqueues"), btf.per_cpu(variable)
-    if here is None or there is None:
-        raise BtfError(f"this kernel's BTF does not say where a core keeps {variable if here is not None else 'runqueues'}")
-    return there - here
-
-
-def _within(btf: Btf, variable: str, of: str, member: str) -> int | None:
-    place = btf.offset(of, member, optional=True)
-    if place is None or btf.per_cpu(variable) is None:
+def _plain(btf: Btf, of: str, path: str) -> Member | None:
+    """A member that may be missing, or a bitfield, and is then not read."""
+    try:
+        return btf.member(of, path, optional=True)
+    except BtfError:
         return None
-    return _distance(btf, variable) + place
 
 
-def _pending(btf: Btf) -> int | None:
+def _distance(variables: Variables, name: str) -> int:
+    distance = variables.distance(name)
+    if distance is None:
+        name = RUN_QUEUE if variables.distance(RUN_QUEUE) is None else name
+        raise BtfError(f"neither this kernel's BTF nor /proc/kallsyms says where a core keeps {name}")
+    return distance
+
+
+def _within(btf: Btf, variables: Variables, variable: str, of: str, member: str) -> int | None:
+    place, distance = btf.offset(of, member, optional=True), variables.distance(variable)
+    return None if place is None or distance is None else distance + place
+
+
+def _pending(btf: Btf, variables: Variables) -> int | None:
     """Where the softirqs that are due are kept: apart since 6.15, in pcpu_hot from 6.2 on, in irq_stat before."""
-    if btf.per_cpu("__softirq_pending") is not None:
-        return _distance(btf, "__softirq_pending")
-    hot = _within(btf, "pcpu_hot", "pcpu_hot", "softirq_pending")
-    return hot if hot is not None else _within(btf, "irq_stat", "irq_cpustat_t", "__softirq_pending")
+    apart = variables.distance("__softirq_pending")
+    if apart is not None:
+        return apart
+    hot = _within(btf, variables, "pcpu_hot", "pcpu_hot", "softirq_pending")
+    return hot if hot is not None else _within(btf, variables, "irq_stat", "irq_cpustat_t", "__softirq_pending")
 
 
 class Looker:
@@ -185,7 +209,7 @@ class Looker:
         self._used = 0
         self._blocks: list[tuple[Block, Routine]] = []
         try:
-            places = _Places.of(btf)
+            places = _Places.of(btf, Variables(btf))
         except BtfError as error:
             raise Unreadable(f"who waits for a core cannot be looked at: {error}") from None
         self.sees_softirqs = places.pending is not None and places.softirqs is not None
@@ -205,13 +229,14 @@ class Looker:
         self._blocks.append((block, routine))
 
     def watch(self, threads: list[Thread], ksoftirqd: list[Thread]) -> None:
-        """Rows of the looks from now on are in this order."""
+        """Rows of the looks from now on are in this order. Who was watched before goes on from the last look."""
+        last = self.seen(0)
         self._threads, self._cores = threads, ksoftirqd
         self._used = -(-max(len(threads), len(ksoftirqd)) // _ROWS)
         while len(self._blocks) < self._used:
             self._more()
         for at, (block, _) in zip(range(0, self._used * _ROWS, _ROWS), self._blocks, strict=False):
-            block.write(_question(threads[at : at + _ROWS], ksoftirqd[at : at + _ROWS], self._threshold_ns))
+            block.write(_question(threads[at : at + _ROWS], ksoftirqd[at : at + _ROWS], self._threshold_ns, last))
 
     @property
     def threads(self) -> list[Thread]:
@@ -258,14 +283,23 @@ def _joined(pieces: list[Rows], kind: np.dtype[Any]) -> Rows:
     return np.concatenate(pieces) if pieces else np.zeros(0, kind)
 
 
-def _question(threads: list[Thread], ksoftirqd: list[Thread], late_ns: int) -> bytes:
-    head, rows, cores = np.zeros(1, HEAD), np.zeros(_ROWS, THREAD), np.zeros(_ROWS, CORE)
+def _question(threads: list[Thread], ksoftirqd: list[Thread], late_ns: int, last: Look) -> bytes:
+    head = np.zeros(1, HEAD)
     head["threads"], head["cores"], head["late_ns"] = len(threads), len(ksoftirqd), late_ns
-    for row, thread in zip(rows, threads, strict=False):
-        row["task"], row["napi"], row["tid"] = thread.task, thread.napi, thread.tid
-    for row, thread in zip(cores, ksoftirqd, strict=False):
-        row["task"], row["tid"] = thread.task, thread.tid
+    rows, cores = _blank(threads, last.threads, THREAD), _blank(ksoftirqd, last.cores, CORE)
+    rows["napi"][: len(threads)] = [thread.napi for thread in threads]
     return head.tobytes() + rows.tobytes() + cores.tobytes()
+
+
+def _blank(threads: list[Thread], last: Rows, kind: np.dtype[Any]) -> Rows:
+    """Rows to be filled in. What a look finds is compared with what the one before it left there."""
+    rows = np.zeros(_ROWS, kind)
+    seen = {(int(row["task"]), int(row["tid"])): row for row in last}
+    for i, thread in enumerate(threads):
+        if (thread.task, thread.tid) in seen:
+            rows[i] = seen[thread.task, thread.tid]
+        rows["task"][i], rows["tid"][i] = thread.task, thread.tid
+    return rows
 
 
 def _program(places: _Places, block: Block, features: Features) -> Builder:
@@ -280,6 +314,8 @@ def _program(places: _Places, block: Block, features: Features) -> Builder:
         p.store(R9 + _place(THREAD, "there"), 1, 4)
         _copy_info(p, places, THREAD)
         p.copy(R9 + _place(THREAD, "cpu"), 4, R7 + places.task_cpu)
+        _copy_sleep(p, places)
+        _copy_throttled(p, places)
         if places.napi_state is not None:
             p.load(R7, R9 + _place(THREAD, "napi"))
             with p.when(R7, "!=", 0):
@@ -314,11 +350,42 @@ def _row(p: Builder, count: str, start: int, of: np.dtype[Any], turn: Loop) -> N
 
 
 def _same_task(p: Builder, places: _Places, of: np.dtype[Any], turn: Loop) -> None:
-    """R7 = the task, if it is still the one that we mean: its memory may be another's by now."""
+    """R7 = the task, if it is still the one that we mean: its memory may be another's by now, or nobody's, and then there is
+    left in it that it ended."""
     p.load(R7, R9 + _place(of, "task"))
     p.read(R0, R7 + places.pid, 4)
     p.load(R1, R9 + _place(of, "tid"), 4)
     p.jump_if(R0, "!=", R1, turn.next)
+    p.read(R0, R7 + places.exit_state, 4)
+    p.jump_if(R0, "!=", 0, turn.next)
+
+
+def _copy_sleep(p: Builder, places: _Places) -> None:
+    """Whether the thread sleeps. Since 6.12 a sleeper that is moved to another core while its dequeue is delayed gets the mark
+    of one that waits (sched_info_enqueue), and keeps it: what is marked so and sleeps does not wait."""
+    p.load(R1, R9 + _place(THREAD, "asleep"), 4)
+    p.store(R9 + _place(THREAD, "asleep_before"), R1, 4)
+    p.store(R9 + _place(THREAD, "asleep"), 0, 4)
+    p.read(R0, R7 + places.state.offset, 8 if places.state.size == 8 else 4)
+    p.jump_if(R0, "!=", 0, "asleep")
+    if places.delayed is not None:
+        p.read(R0, R7 + places.delayed, 1)
+        p.jump_if(R0, "!=", 0, "asleep")
+    p.jump("awake")
+    p.label("asleep")
+    p.store(R9 + _place(THREAD, "asleep"), 1, 4)
+    p.store(R9 + _place(THREAD, "last_queued"), 0)
+    p.label("awake")
+
+
+def _copy_throttled(p: Builder, places: _Places) -> None:
+    """Whether its cgroup's quota holds it back: then nobody holds the core."""
+    p.store(R9 + _place(THREAD, "throttled"), 0, 4)
+    if places.throttled is not None and places.throttled.size == 1:
+        p.copy(R9 + _place(THREAD, "throttled"), 1, R7 + places.throttled.offset)
+    elif places.throttled_queue is not None and places.throttled_queue.size == 4:
+        p.read(R0, R7 + places.queue)
+        p.copy(R9 + _place(THREAD, "throttled"), 4, R0 + places.throttled_queue.offset)
 
 
 def _tell_waits(p: Builder) -> None:
@@ -362,6 +429,7 @@ def _first_in_line(p: Builder, softnet: _Softnet, held: Address) -> None:
     """The device whose poll that core does next. Its list is read without a lock while that core may change it: what cannot
     be read stays empty. An empty list leads back to itself, and then there is no device."""
     p.store(_core_column("device"), 0)
+    p.store(_core_column("netns"), 0, 4)
     p.read(R0, R7 + softnet.poll_list)
     p.mov(R1, R7 + softnet.poll_list)
     with p.when(R0, "!=", R1):

@@ -24,8 +24,8 @@ class Probe:
 class Probes:
     """Loaded programs, attached and detached together. A context manager; what it holds is gone when it is closed.
 
-    Each is attached once when it is made, for a moment: only then is it known whether the tracepoint is there and has the
-    arguments that the program reads (bpf_probe_register looks at max_ctx_offset).
+    Whether a tracepoint is there and has the arguments that the program reads (bpf_probe_register looks at max_ctx_offset) is
+    known when it is attached first. To try it before would be to patch the kernel's code once more.
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
@@ -35,6 +35,7 @@ class Probes:
         """Name to the tracepoint that it hangs on."""
         self._links: list[Link] = []
         self._programs: dict[str, Program] = {}
+        self._wanted: dict[str, tuple[str, ...]] = {}
         try:
             for probe in probes:
                 self._load(probe)
@@ -55,11 +56,26 @@ class Probes:
         if self._links:
             raise ValueError("the probes are attached already")
         try:
-            for name, program in self._programs.items():
-                self._links.append(program.attach_raw(self.on[name]))
+            for name in list(self._programs):
+                self._attach(name)
         except BaseException:
             self.detach()
             raise
+        if not self._links:
+            raise Unreadable("; ".join(dict.fromkeys(self.off.values())))
+
+    def _attach(self, name: str) -> None:
+        program = self._programs[name]
+        first: Unreadable | None = None
+        for tracepoint in [self.on[name]] if name in self.on else self._wanted[name]:
+            try:
+                self._links.append(program.attach_raw(tracepoint))
+                self.on[name] = tracepoint
+                return
+            except Unreadable as refused:
+                first = first or refused
+        self.off[name] = str(first or "there is no tracepoint to attach to")
+        self._programs.pop(name).close()
 
     def detach(self) -> None:
         while self._links:
@@ -80,26 +96,12 @@ class Probes:
         with ExitStack() as undo:
             try:
                 program = undo.enter_context(Program(ProgramKind.RAW_TRACEPOINT, probe.build(), f"exhume_{probe.label}"))
-                tracepoint = _tried(program, probe.tracepoints)
             except Unreadable as refused:
                 self.off[probe.name] = str(refused)
                 return
             undo.pop_all()
         self._programs[probe.name] = program
-        self.on[probe.name] = tracepoint
-
-
-def _tried(program: Program, tracepoints: tuple[str, ...]) -> str:
-    """The first that takes the program; raises what the first one said if none does."""
-    first: Unreadable | None = None
-    for tracepoint in tracepoints:
-        try:
-            program.attach_raw(tracepoint).close()
-        except Unreadable as refused:
-            first = first or refused
-        else:
-            return tracepoint
-    raise first or Unreadable("there is no tracepoint to attach to")
+        self._wanted[probe.name] = probe.tracepoints
 
 
 @cache

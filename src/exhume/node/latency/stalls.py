@@ -12,11 +12,12 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from exhume.node.latency.discover import Thread, core_of, polls
-from exhume.node.latency.look import NAPI_DUE, NET, VECTOR_NAMES, VECTORS, Look, Rows
+from exhume.node.latency.look import NAPI_DUE, NAPI_OFF, NET_RX, VECTOR_NAMES, VECTORS, Look, Rows
 from exhume.text import decode
 
 What = Literal["napi", "softirq", "runqueue"]
 
+POLLS: Final = 1 << NET_RX
 _BITS: Final = 1 << np.arange(VECTORS, dtype=np.uint32)
 
 
@@ -34,17 +35,23 @@ class Stall:
 
     what: What
     core: int
+    """Where it waits; of a thread that was moved about, where it was seen to wait longest."""
     start: int
     thread: Thread | None = None
     """Who waits, if it is a thread."""
     device: str = ""
     netns: int = 0
     vectors: tuple[str, ...] = ()
-    """Which softirqs wait, if it is not a thread that was chosen."""
+    """Which softirqs wait, if it is not a thread."""
     end: int = 0
     error_ns: int = 0
     """How far the length may be off, about."""
-    holders: Counter[Holder] = field(default_factory=Counter)
+    throttled: bool = False
+    """Its cgroup's quota held it back, not somebody on the core."""
+    seen: Counter[int] = field(default_factory=Counter)
+    """Looks at which it waited, by core."""
+    on_core: dict[int, Counter[Holder]] = field(default_factory=dict)
+    """Who was there at these looks, by core."""
 
     def length_ns(self, now: int) -> int:
         return (self.end or now) - self.start
@@ -59,9 +66,14 @@ class Stall:
         return f"core {self.core}"
 
     @property
+    def holders(self) -> Counter[Holder]:
+        return self.on_core.get(self.core, Counter())
+
+    @property
     def holder(self) -> Holder | None:
         """Who was seen there most often."""
-        return max(self.holders, key=lambda holder: self.holders[holder]) if self.holders else None
+        holders = self.holders
+        return max(holders, key=lambda holder: holders[holder]) if holders and not self.throttled else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class _Wait:
     usual: int = 0
     """How long the thread waited before, on average."""
     told: bool = False
+    hidden: bool = False
+    """A softirq that waits where a thread does is part of that thread's stall."""
 
 
 class Stalls:
@@ -93,18 +107,18 @@ class Stalls:
         self.threshold_ns = threshold_ns
         self._waits: dict[int, _Wait] = {}
         """By thread."""
-        self._stuck: dict[int, _Wait] = {}
-        """By core."""
-        self._time = 0
+        self._stuck: dict[tuple[int, bool], _Wait] = {}
+        """By core, and whether it is the vector that polls devices."""
+        self._time = self._time_before = 0
+        """Of the last two looks."""
 
     def add(self, look: Look, threads: list[Thread], ksoftirqd: list[Thread]) -> list[Change]:
         """What changed by this look; its rows are of these threads."""
         holders = _Holders(look.cores, ksoftirqd)
         changes: list[Change] = []
-        if len(look.threads):
-            self._add_threads(look, threads, holders, changes)
+        self._add_threads(look, threads, holders, changes)
         self._add_cores(look, ksoftirqd, holders, changes)
-        self._time = look.time
+        self.skip(look.time)
         return changes
 
     def finish(self) -> list[Change]:
@@ -123,8 +137,8 @@ class Stalls:
         return not self._waits and not self._stuck
 
     def skip(self, time: int) -> None:
-        """A look at `time` had nothing to tell."""
-        self._time = time
+        """A look at `time` is done with, or had nothing to tell."""
+        self._time_before, self._time = self._time, time
 
     @property
     def open(self) -> list[Stall]:
@@ -143,9 +157,8 @@ class Stalls:
             interesting |= np.isin(rows["tid"], list(self._waits))
         for i in np.flatnonzero(interesting).tolist():
             self._add_thread(look.time, threads[i], rows[i], bool(there[i]), holders, changes)
-        if self._waits:
-            known = set(rows["tid"].tolist())
-            self._waits = {tid: wait for tid, wait in self._waits.items() if tid in known}
+        for tid in self._waits.keys() - set(rows["tid"].tolist()) if self._waits else ():
+            self._left(self._waits.pop(tid), look.time, changes)
 
     def _add_thread(
         self,
@@ -165,23 +178,31 @@ class Stalls:
                 pcount += 1
             if there:
                 self._over(wait, now, run_delay - wait.run_delay, pcount - wait.pcount, changes)
+            else:
+                self._left(wait, now, changes)
             wait = None
-        elif wait is None and not waiting:
-            self._unseen(now, thread, row, changes)
+        elif wait is None and there:
+            self._unseen(min(queued, now) if waiting else now, thread, row, changes)
         if not waiting:
             return
         if wait is None:
-            stall = Stall("napi" if polls(thread) else "runqueue", core, queued, thread, thread.device, thread.netns)
+            # One that slept at the last look has not waited since before it, whatever its mark says (see look.py).
+            start = max(queued, self._time) if row["asleep_before"] else queued
+            stall = Stall("napi" if polls(thread) else "runqueue", core, min(start, now), thread, thread.device, thread.netns)
             wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now, _usual(row))
+            stall.error_ns = self._time - queued if start > queued else 0
         wait.seen = now
-        wait.due = wait.due or bool(int(row["state"]) & NAPI_DUE)
-        self._go_on(wait, now, holders, changes)
+        wait.due = wait.due or _due(row)
+        wait.stall.throttled = wait.stall.throttled or bool(row["throttled"])
+        wait.stall.seen[core] += 1
+        wait.stall.core = wait.stall.seen.most_common(1)[0][0]
+        self._go_on(wait, core, now, holders, changes)
 
-    def _go_on(self, wait: _Wait, now: int, holders: "_Holders", changes: list[Change]) -> None:
-        holder = holders.on(wait.stall.core)
+    def _go_on(self, wait: _Wait, core: int, now: int, holders: "_Holders", changes: list[Change]) -> None:
+        holder = holders.on(core)
         if holder is not None and (wait.stall.thread is None or holder.tid != wait.stall.thread.tid):
-            wait.stall.holders[holder] += 1
-        if wait.due and not wait.told and wait.stall.length_ns(now) >= self.threshold_ns:
+            wait.stall.on_core.setdefault(core, Counter())[holder] += 1
+        if wait.due and not wait.told and not wait.hidden and wait.stall.length_ns(now) >= self.threshold_ns:
             wait.told = True
             changes.append(Change(wait.stall, over=False))
 
@@ -190,19 +211,30 @@ class Stalls:
         stall = wait.stall
         shortest, longest = wait.seen - stall.start, now - stall.start
         length = min(max(waited, shortest), longest)
-        stall.end, stall.error_ns = stall.start + length, min(longest - shortest, 2 * (times - 1) * wait.usual)
-        if wait.due and (wait.told or length >= self.threshold_ns):
+        stall.end = stall.start + length
+        stall.error_ns += min(longest - shortest, 2 * max(0, times - 1) * wait.usual)
+        if wait.due and not wait.hidden and (wait.told or length >= self.threshold_ns):
             changes.append(Change(stall, over=True))
 
-    def _unseen(self, now: int, thread: Thread, row: np.void, changes: list[Change]) -> None:
+    def _left(self, wait: _Wait, now: int, changes: list[Change]) -> None:
+        """Who waited is gone, or is not looked at any more."""
+        if wait.told:
+            wait.stall.end = wait.seen
+            wait.stall.error_ns += now - wait.seen
+            changes.append(Change(wait.stall, over=True))
+
+    def _unseen(self, end: int, thread: Thread, row: np.void, changes: list[Change]) -> None:
         """A wait that began and ended between two looks. Of several, one was as long as their mean at least."""
         times, waited = _between(row)
+        # No longer than there is time between the looks: what the account has beyond that is not of a wait (see look.py).
+        waited = min(waited, end - self._time)
         longest = waited // max(1, times)
-        if times < 1 or longest < self.threshold_ns or not int(row["pcount_before"]):
+        off = bool(int(row["state"]) & NAPI_OFF)
+        if times < 1 or longest < self.threshold_ns or not int(row["pcount_before"]) or off:
             return
         core = int(row["cpu"])
         stall = Stall(
-            "napi" if polls(thread) else "runqueue", core, now - longest, thread, thread.device, thread.netns, end=now
+            "napi" if polls(thread) else "runqueue", core, end - longest, thread, thread.device, thread.netns, end=end
         )
         stall.error_ns = waited - longest
         changes.append(Change(stall, over=True))
@@ -211,46 +243,66 @@ class Stalls:
 
     def _add_cores(self, look: Look, ksoftirqd: list[Thread], holders: "_Holders", changes: list[Change]) -> None:
         rows = look.cores
-        if not len(rows):
-            return
         same = rows["softirqs"] == rows["softirqs_before"]
         waits = ((rows["pending"] & rows["pending_before"])[:, None] & _BITS) != 0
         stuck = ((same & waits) @ _BITS.astype(np.int64)) * (rows["known"] != 0)
-        still = set()
+        still: set[tuple[int, bool]] = set()
         for i in np.flatnonzero(stuck).tolist():
-            still.add(core_of(ksoftirqd[i]))
-            self._add_stuck(look.time, core_of(ksoftirqd[i]), int(stuck[i]), rows[i], holders, changes)
-        for core in [core for core in self._stuck if core not in still]:
-            wait = self._stuck.pop(core)
-            row = next((rows[i] for i, thread in enumerate(ksoftirqd) if core_of(thread) == core), None)
+            core, bits = core_of(ksoftirqd[i]), int(stuck[i])
+            # The one that polls devices is told apart: others may have been stuck for longer.
+            for polling, some in ((True, bits & POLLS), (False, bits & ~POLLS)):
+                if some:
+                    still.add((core, polling))
+                    self._add_stuck(look.time, core, polling, some, rows[i], holders, changes)
+        for key in [key for key in self._stuck if key not in still]:
+            wait = self._stuck.pop(key)
+            row = next((rows[i] for i, thread in enumerate(ksoftirqd) if core_of(thread) == key[0]), None)
             if row is not None:
                 self._served(wait, look.time, row, changes)
+            else:
+                self._left(wait, look.time, changes)
 
-    def _add_stuck(self, now: int, core: int, bits: int, row: np.void, holders: "_Holders", changes: list[Change]) -> None:
-        wait = self._stuck.get(core)
+    def _add_stuck(
+        self, now: int, core: int, polling: bool, bits: int, row: np.void, holders: "_Holders", changes: list[Change]
+    ) -> None:
+        wait = self._stuck.get((core, polling))
         if wait is None:
+            # It was first seen to be due at the last look, and was not at the one before. ksoftirqd tells more exactly if it
+            # was woken in between; if it waits for longer, softirqs were served beside it (d15121be7485, 6.4).
             queued = int(row["last_queued"])
-            exact = 0 < queued <= self._time
-            stall = Stall("softirq", core, queued if exact else self._time, error_ns=0 if exact else now - self._time)
-            wait = self._stuck[core] = _Wait(stall, int(row["pcount"]), int(row["run_delay"]), True, now)
-        if bits & NET:
-            wait.stall.what = "napi"
-            if not wait.stall.device:
-                wait.stall.device, wait.stall.netns = decode(row["device"].tobytes().split(b"\0", 1)[0]), int(row["netns"])
+            exact = 0 < self._time_before <= queued <= self._time
+            stall = Stall("napi" if polling else "softirq", core, queued if exact else self._time)
+            stall.error_ns = 0 if exact else self._time - self._time_before if self._time_before else now - self._time
+            wait = self._stuck[core, polling] = _Wait(stall, int(row["pcount"]), int(row["run_delay"]), True, now)
+        if polling and not wait.stall.device:
+            wait.stall.device, wait.stall.netns = decode(row["device"].tobytes().split(b"\0", 1)[0]), int(row["netns"])
         wait.stall.vectors = tuple(name for i, name in enumerate(VECTOR_NAMES) if bits >> i & 1)
         wait.seen = now
-        self._go_on(wait, now, holders, changes)
+        wait.hidden = not wait.told and self._is_part_of_another(wait.stall, polling)
+        self._go_on(wait, core, now, holders, changes)
+
+    def _is_part_of_another(self, stall: Stall, polling: bool) -> bool:
+        """A device's softirq waits where the thread that polls it does; other vectors where anything that polls does."""
+        others = [wait.stall for wait in self._waits.values() if wait.due and wait.stall.what == "napi"]
+        if polling:
+            return any(
+                (other.core, other.device, other.netns) == (stall.core, stall.device, stall.netns) and stall.device
+                for other in others
+            )
+        return (stall.core, True) in self._stuck or any(other.core == stall.core for other in others)
 
     def _served(self, wait: _Wait, now: int, row: np.void, changes: list[Change]) -> None:
-        waited = int(row["run_delay"]) - wait.run_delay
-        times = int(row["pcount"]) - wait.pcount
-        if not wait.stall.error_ns and times >= 1:
-            self._over(wait, now, waited, times, changes)
-        else:
-            wait.stall.end = (wait.seen + now) // 2
-            wait.stall.error_ns += now - wait.seen
-            if wait.told or wait.stall.length_ns(now) >= self.threshold_ns:
-                changes.append(Change(wait.stall, over=True))
+        """It ran between the last look and this."""
+        wait.stall.end = (wait.seen + now) // 2
+        wait.stall.error_ns += now - wait.seen
+        if wait.told or (not wait.hidden and wait.stall.length_ns(now) >= self.threshold_ns):
+            changes.append(Change(wait.stall, over=True))
+
+
+def _due(row: np.void) -> bool:
+    """A NAPI's poll is due, and it is not being switched off."""
+    state = int(row["state"])
+    return bool(state & NAPI_DUE) and not state & NAPI_OFF
 
 
 def _between(row: np.void) -> tuple[int, int]:
@@ -261,7 +313,7 @@ def _between(row: np.void) -> tuple[int, int]:
 def _usual(row: np.void) -> int:
     """A thread's mean wait between two looks; over its whole life where it did not run between them."""
     times, waited = _between(row)
-    return waited // times if times > 0 else int(row["run_delay"]) // max(1, int(row["pcount"]))
+    return max(0, waited) // times if times > 0 else int(row["run_delay"]) // max(1, int(row["pcount"]))
 
 
 class _Holders:

@@ -32,7 +32,9 @@ class WeakDiscover:
         self.left_out = 0
 
     def find(self) -> Found:
-        found, self.left_out = chosen([*self._kernel_threads(), *(self._others() if self._names else ())], self._names)
+        threads = {thread.tid: thread for thread in (self._others() if self._names else ())}
+        threads |= {thread.tid: thread for thread in self._kernel_threads()}
+        found, self.left_out = chosen([*threads.values()], self._names)
         return found
 
     def close(self) -> None:
@@ -88,8 +90,8 @@ class WeakLooker:
 
     def watch(self, threads: list[Thread], ksoftirqd: list[Thread]) -> None:
         """ksoftirqd is watched as the other threads are: what it is to serve cannot be seen from here."""
-        self._threads = [*threads, *ksoftirqd]
-        known = {thread.tid for thread in self._threads}
+        known = {thread.tid: thread for thread in (*threads, *ksoftirqd)}
+        self._threads = [*known.values()]
         self._last = {tid: last for tid, last in self._last.items() if tid in known}
         self._since = {tid: since for tid, since in self._since.items() if tid in known}
 
