@@ -20,14 +20,9 @@ ADDRESSES = st.lists(st.tuples(st.integers(0, 2), PLACES | st.integers(-3, (1 <<
 
 
 def naive(mappings: list[tuple[int, int, int, int]], address: int) -> tuple[int, int]:
-    """The last mapping that was put there; what it touched of others is gone with them."""
-    there: list[tuple[int, int, int, int]] = []
-    for start, length, offset, image in mappings:
-        if start + length <= 1 << 48:
-            there = [each for each in there if each[0] + each[1] <= start or each[0] >= start + length]
-            there.append((start, length, offset, image))
-    for start, length, offset, image in there:
-        if start <= address < start + length:
+    """The last mapping that was put there."""
+    for start, length, offset, image in reversed(mappings):
+        if start + length <= 1 << 48 and start <= address < start + length:
             return image, address - start + offset
     return 0, 0
 
@@ -62,12 +57,47 @@ def test_long_and_short_spaces_are_looked_through_together() -> None:
     assert offsets.tolist() == [12] * len(wanted)
 
 
-def test_whether_something_else_was_there_before_is_told() -> None:
+def test_a_mapping_inside_another_leaves_what_is_beside_it() -> None:
     space = Space(1, 1)
-    assert not space.add(0x1000, 0x1000, 0, 1)
-    assert not space.add(0x2000, 0x1000, 0, 2)
-    assert space.add(0x1800, 0x1000, 0, 3)
-    assert len(space.table()) == 1
+    space.add(0x1000, 0x3000, 0x7000, 1)
+    space.add(0x2000, 0x1000, 0, 2)
+    assert space.table().tolist() == [[0x1000, 0x2000, 0x7000, 1], [0x2000, 0x3000, 0, 2], [0x3000, 0x4000, 0x9000, 1]]
+    space.add(0x1800, 0x2000, 0x100, 3)
+    assert space.table().tolist() == [
+        [0x1000, 0x1800, 0x7000, 1],
+        [0x1800, 0x3800, 0x100, 3],
+        [0x3800, 0x4000, 0x9800, 1],
+    ]
+
+
+def test_whether_something_else_is_there_is_told() -> None:
+    space = Space(1, 1)
+    space.add(0x1000, 0x1000, 0, 1)
+    space.add(0x2000, 0x1000, 0, 2)
+    assert not space.replaces(0x3000, 0x1000, 0, 3)
+    assert not space.replaces(0x1000, 0x1000, 0, 1)
+    assert not space.replaces(0x800, 0x1800, -0x800, 1), "the same file, and more of it"
+    assert space.replaces(0x1000, 0x1000, 0x1000, 1), "another part of the file"
+    assert space.replaces(0x1FFF, 1, 0, 3)
+    assert space.replaces(0x800, 0x801, 0, 3)
+    assert space.replaces(0x1000, 0x2000, 0, 1)
+
+
+@given(MAPPINGS, st.tuples(PLACES, st.integers(1, 12), st.integers(0, 1 << 20), st.integers(1, 9)))
+def test_what_replaces_nothing_changes_no_address_that_was_mapped(
+    mappings: list[tuple[int, int, int, int]], more: tuple[int, int, int, int]
+) -> None:
+    space = Space(1, 1)
+    for mapping in mappings:
+        space.add(*mapping)
+    asked = np.arange(60)
+    here = np.zeros(60, dtype=np.int64)
+    before = np.stack(find([space], here, asked), axis=1)
+    replaces = space.replaces(*more)
+    space.add(*more)
+    after = np.stack(find([space], here, asked), axis=1)
+    changed = ((before != after).any(axis=1) & (before[:, 0] > 0)).any()
+    assert not changed or replaces
 
 
 def test_what_a_fork_inherits_is_its_own_from_then_on() -> None:
@@ -85,6 +115,8 @@ def test_a_mapping_at_an_offset_beyond_any_file_is_left_out() -> None:
     space.add(0x1000, 0x1000, 1 << 63, 1)
     space.add(0x3000, 0x1000, (1 << 63) - 1, 2)
     assert space.table()[:, 3].tolist() == [2]
+    space.add(0x3800, 0x10, 0, 3)
+    assert space.table()[:, 3].tolist() == [2, 3]
 
 
 def test_mappings_are_bounded() -> None:

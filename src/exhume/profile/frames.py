@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -12,7 +12,13 @@ from exhume.node.root import Root
 from exhume.profile import classes
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
-from exhume.profile.records import CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER
+from exhume.profile.records import (
+    CONTEXT_GUEST_KERNEL,
+    CONTEXT_GUEST_USER,
+    CONTEXT_KERNEL,
+    CONTEXT_MAX,
+    CONTEXT_USER,
+)
 from exhume.profile.spaces import Space, find
 from exhume.profile.user_symbols import UserSymbols
 from exhume.recording.arrays import among, runs, unique, unique_inverse
@@ -30,6 +36,8 @@ QUIET_S = 10.0
 MOST_KNOWN = 1 << 15
 # Frames without a name are kept apart by their offset; there may be many.
 MOST_NAMELESS = 1 << 16
+# Whose functions nobody here knows: those of virtual machines.
+_GUESTS = ((CONTEXT_GUEST_KERNEL, "[guest.kernel]", "kernel"), (CONTEXT_GUEST_USER, "[guest]", "user"))
 _SHIFT = 48  # bits of a user address; those above hold the image
 
 Ids = NDArray[np.int32]
@@ -43,11 +51,11 @@ class Frames:
         images: Images,
         symbols: UserSymbols | None,
         wait_s: float = WAIT_S,
-        alive: bool = True,
+        alive: Callable[[int], bool] | None = None,
     ) -> None:
         """Without `symbols` frames of user space stay without names. `wait_s` is how long a batch waits for those that are
-        new; where it is given, all batches together wait four times as long. `alive`: processes are this machine's and may
-        still run, so that their files can be found by them."""
+        new; where it is given, all batches together wait four times as long. `alive`: whether a process still runs here,
+        so that its files can be found by it; all may where that is not given."""
         self._wait_s = wait_s
         self._left_s = math.inf if wait_s == WAIT_S else 4 * wait_s
         self._alive = alive
@@ -145,7 +153,14 @@ class Frames:
         frames = np.zeros(len(chains), dtype=np.int32)
         frames[kernel] = self._of_kernel(addresses[kernel])
         frames[user] = self._of_user(spaces, which[owners[user]], addresses[user])
-        kept = np.flatnonzero(kernel | user)
+        known = kernel | user
+        for number, (guest, module, space) in enumerate(_GUESTS):
+            mine = ~mark & (context == np.uint64(guest)) if (chains == np.uint64(guest)).any() else None
+            if mine is not None:
+                listed = addresses[mine].astype(np.int64).tolist()
+                frames[mine] = [self._without_name(-2 - number, address, module, space) for address in listed]
+                known |= mine
+        kept = np.flatnonzero(known)
         # Each chain has its innermost first, and the kernel's before those of user space: turn every stack around.
         of = owners[kept]
         counts = np.bincount(of, minlength=len(which))
@@ -248,7 +263,7 @@ class Frames:
             for number, missing in asked.items():
                 new = [each for each in missing.tolist() if each not in self._pending.get(number, {})]
                 if new:
-                    whose = [pids[number]] if self._alive else []
+                    whose = [pids[number]] if self._alive is None or self._alive(pids[number]) else []
                     self._symbols.ask(self._images.key(number), self._images.image(number), whose, new)
             before = time.monotonic()
             self._take(max(0.0, min(self._wait_s, self._left_s)))

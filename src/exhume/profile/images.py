@@ -58,9 +58,11 @@ class Functions:
 class Images:
     """Every image by a number. 0 is none."""
 
-    def __init__(self, vdso: bool = True, build_ids: Mapping[bytes, bytes] | None = None) -> None:
-        """`vdso`: it is the one of this machine's kernel. `build_ids` of files by path, where somebody wrote them down."""
+    def __init__(self, vdso: bool = True, build_ids: Mapping[bytes, bytes] | None = None, left: bool = False) -> None:
+        """`vdso`: it is the one of this machine's kernel. `build_ids` of files by path, where somebody wrote them down. `left`:
+        processes may have ended since, and what a JIT left of its names is theirs."""
         self._vdso = vdso
+        self._left = left
         self._build_ids = build_ids or {}
         self._renewed = 0
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -79,7 +81,7 @@ class Images:
             image = Image("vdso" if self._vdso else "none", b"[vdso]", (0, 0), 0)
         elif mapped.path.startswith(_MADE) or not mapped.path:
             key = ("perf-map", mapped.pid)
-            image = Image("perf-map", mapped.path, (0, 0), 0)
+            image = Image("perf-map", mapped.path, (0, 0), 0, pid=mapped.pid if self._left else 0)
         elif mapped.path.startswith(b"["):  # [vsyscall], [uprobes]
             key = (mapped.path,)
             image = Image("none", mapped.path, (0, 0), 0)

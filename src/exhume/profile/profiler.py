@@ -4,7 +4,7 @@ A stack that was seen before costs one look into a dictionary. Those that are ne
 functions, so that two samples of one function are one frame, then to stacks of frames.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from exhume.node.root import Root
 from exhume.profile import chains, records
-from exhume.profile.frames import WAIT_S, Frames
+from exhume.profile.frames import Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.sampler import Taken
@@ -40,9 +40,11 @@ class Imported(NamedTuple):
     """What is different where samples are read from a file: /proc tells nothing, and there is time."""
 
     own: bool
-    """It was recorded by the kernel that runs here."""
+    """It was recorded by the kernel that runs here, booted as it was then."""
     build_ids: Mapping[bytes, bytes]
     wait_s: float
+    alive: Callable[[int, int], bool]
+    """Whether a process that had samples up to a time still runs here."""
 
 
 class _New(NamedTuple):
@@ -79,9 +81,17 @@ class Profiler:
         """How often the kernel paused a CPU's sampling because it took too long."""
         self.taken = 0
         self._with_cgroups = cgroups
-        self._images = Images(own, imported.build_ids if imported is not None else None)
-        wait_s = WAIT_S if imported is None else imported.wait_s
-        self._frames = Frames(root, self.kernel, self._images, symbols, wait_s, own)
+        self._until = 0
+        """When the last sample was taken."""
+        if imported is None:
+            self._images = Images()
+            self._frames = Frames(root, self.kernel, self._images, symbols)
+        else:
+            alive = imported.alive
+            self._images = Images(own, imported.build_ids, left=own)
+            self._frames = Frames(
+                root, self.kernel, self._images, symbols, imported.wait_s, lambda pid: own and alive(pid, self._until)
+            )
         self.tasks = Tasks(root, self._images, unified, self._changed, alone=imported is not None)
         self._threads: dict[tuple[int, int], tuple[int, Space, bool]] = {}
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
@@ -135,6 +145,7 @@ class Profiler:
         time that are not kept."""
         self.lost += decoded.lost
         self.throttled += decoded.throttled
+        self._until = max(self._until, int(decoded.time.max(initial=0)))
         told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
         if len(decoded.time) >= MANY:
             threads, stacks = self._fold_many(told, decoded)

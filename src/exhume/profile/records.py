@@ -21,6 +21,7 @@ Ints = NDArray[np.int64]
 
 # enum perf_callchain_context: what follows is of the kernel, of user space. Everything as large as the last is such a mark.
 CONTEXT_KERNEL, CONTEXT_USER, CONTEXT_MAX = (1 << 64) - 128, (1 << 64) - 512, (1 << 64) - 4095
+CONTEXT_GUEST_KERNEL, CONTEXT_GUEST_USER = (1 << 64) - 2176, (1 << 64) - 2560
 
 _LAST = (1 << 63) - 1
 # One bit of the flags: PERF_RECORD_MISC_COMM_EXEC, _MMAP_DATA (not to be executed) and _FORK_EXEC (perf tells of a process
@@ -28,6 +29,7 @@ _LAST = (1 << 63) - 1
 _COMM_EXEC = _MMAP_DATA = _FORK_EXEC = 1 << 13
 _MMAP_BUILD_ID = 1 << 14  # PERF_RECORD_MISC_MMAP_BUILD_ID: a build id in place of device and inode
 _CPU_MODE = 7  # PERF_RECORD_MISC_CPUMODE_MASK: of a sample where its ip is, 1 in the kernel, 2 in user space
+_GUEST_MODE = 4  # in the kernel of a virtual machine, 5 in its user space
 # Looked up for every record: an enumeration's members are slow.
 _MMAP, _COMM, _EXIT = 1, int(Record.COMM), int(Record.EXIT)  # MMAP is what MMAP2 was before 3.16, and perf's own for the kernel
 _FORK, _MMAP2 = int(Record.FORK), int(Record.MMAP2)
@@ -68,6 +70,7 @@ class Samples(NamedTuple):
     task: Ints
     """pid in the lower half, tid in the upper."""
     time: Ints
+    """Where samples have none, the word of the records where each begins."""
     core: Ints
     cgroup: Ints
     """0 where samples have none."""
@@ -198,13 +201,16 @@ def decode(samples: Index, layout: Layout) -> Samples:
         fits = begin + depth + layout.cgroup <= at + size
         at, size, begin, depth = at[fits], size[fits], begin[fits], depth[fits]
     end = begin + depth
-    if layout.ip >= 0 and len(bare := np.flatnonzero(depth == 0)):
-        data, begin, end = _alone(samples, at, layout.ip, bare, begin, end)
+    if layout.ip >= 0:
+        # Of a guest there is no chain, only the marks of one (perf_callchain_kernel and _user in arch/x86/events/core.c).
+        mode = words[at] >> np.uint64(32) & np.uint64(_CPU_MODE)
+        if len(bare := np.flatnonzero((depth == 0) | (mode >= np.uint64(_GUEST_MODE)))):
+            data, begin, end = _alone(samples, at, layout.ip, mode[bare], bare, begin, end)
     nothing = np.zeros(len(at), dtype=np.int64)
     return Samples(
         data=data,
         task=words[at + layout.task].view(np.int64) if layout.task >= 0 else nothing - 1,
-        time=words[at + layout.time].view(np.int64) & _LAST if layout.time >= 0 else nothing,
+        time=words[at + layout.time].view(np.int64) & _LAST if layout.time >= 0 else at,
         core=words[at + layout.core].astype(np.uint32).astype(np.int64) if layout.core >= 0 else nothing - 1,
         cgroup=words[at + size - layout.cgroup].view(np.int64) if layout.cgroup else nothing,
         begin=begin * 8,
@@ -214,11 +220,10 @@ def decode(samples: Index, layout: Layout) -> Samples:
     )
 
 
-def _alone(samples: Index, at: Ints, ip: int, bare: Ints, begin: Ints, end: Ints) -> tuple[bytes, Ints, Ints]:
+def _alone(samples: Index, at: Ints, ip: int, mode: Words, bare: Ints, begin: Ints, end: Ints) -> tuple[bytes, Ints, Ints]:
     """Samples without a chain: the one address that they have makes one, put after everything else."""
-    mode = samples.words[at[bare]] >> np.uint64(32) & np.uint64(_CPU_MODE)
     marks = np.full(8, CONTEXT_MAX, dtype=np.uint64)
-    marks[1], marks[2] = CONTEXT_KERNEL, CONTEXT_USER
+    marks[1], marks[2], marks[4], marks[5] = CONTEXT_KERNEL, CONTEXT_USER, CONTEXT_GUEST_KERNEL, CONTEXT_GUEST_USER
     chains = np.empty((len(bare), 2), dtype=np.uint64)
     chains[:, 0], chains[:, 1] = marks[mode.astype(np.int64)], samples.words[at[bare] + ip]
     begin, end = begin.copy(), end.copy()
@@ -290,10 +295,17 @@ class Tasks:
     """Where the time of a record is, in words from its end; 0 if it has none."""
     parent: Ints | None = None
     """Of a fork the process that made it, -1 otherwise: where nothing else tells of a parent, it is looked for here."""
+    times: Ints | None = None
+    """Of each record, where they have none themselves."""
 
     def of(self, pids: Ints) -> list[Mapped | Named | Forked | Exited]:
         """The records about these processes (sorted), parsed, in the order of the rings."""
-        return parse_tasks(self.data, self.at[among(self.pid, pids)], self.clock)
+        mine = among(self.pid, pids)
+        if self.times is None:
+            return parse_tasks(self.data, self.at[mine], self.clock)
+        places = zip(self.at[mine].tolist(), self.times[mine].tolist(), strict=True)
+        found = ((parse_task(self.data, at, self.clock), time) for at, time in places)
+        return [one._replace(time=time) for one, time in found if one is not None]
 
 
 def tasks(data: bytes) -> Tasks:

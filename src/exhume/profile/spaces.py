@@ -43,29 +43,47 @@ class Space:
         other._shared = self._shared = True
         return other
 
-    def add(self, start: int, length: int, offset: int, image: int) -> bool:
-        """True if something else was there before."""
+    def replaces(self, start: int, length: int, offset: int, image: int) -> bool:
+        """Whether something else is where this would be mapped: what was sampled before needs it as it is."""
+        maps, end = self._maps, start + length
+        at = bisect_left(maps, (start,))
+        if at and maps[at - 1][1] > start:
+            at -= 1
+        while at < len(maps) and maps[at][0] < end:
+            begin, _, from_, what = maps[at]
+            if what != image or from_ - begin != offset - start:
+                return True
+            at += 1
+        return False
+
+    def add(self, start: int, length: int, offset: int, image: int) -> None:
+        """What is there already stays to the left and to the right (maps__fixup_overlappings in tools/perf/util/maps.c)."""
         end = start + length
-        if start >= 1 << _BITS or end > 1 << _BITS or offset >= 1 << 63:
-            return False  # [vsyscall]; a device may be mapped at any offset (file_mmap_size_max in mm/mmap.c)
+        if length <= 0 or start >= 1 << _BITS or end > 1 << _BITS or offset >= 1 << 63:
+            return  # [vsyscall]; a device may be mapped at any offset (file_mmap_size_max in mm/mmap.c)
         maps = self._maps
         first = last = bisect_left(maps, (start,))
         if last < len(maps) and maps[last][0] < end:
             last = bisect_left(maps, (end,))
         if first and maps[first - 1][1] > start:
             first -= 1
-        replaced = last > first
-        if not replaced and len(maps) >= MOST_MAPPINGS:
-            return False
+        if first == last and len(maps) >= MOST_MAPPINGS:
+            return
         if self._shared:
             self._maps = maps = maps.copy()
             self._shared = False
-        if replaced:
-            maps[first:last] = [(start, end, offset, image)]
-        else:
-            maps.insert(first, (start, end, offset, image))
         self._table = None
-        return replaced
+        if first == last:
+            maps.insert(first, (start, end, offset, image))
+            return
+        pieces = [(start, end, offset, image)]
+        begin, _, from_, what = maps[first]
+        if begin < start:
+            pieces.insert(0, (begin, start, from_, what))
+        begin, after, from_, what = maps[last - 1]
+        if after > end and from_ + end - begin < 1 << 63:
+            pieces.append((end, after, from_ + end - begin, what))
+        maps[first:last] = pieces if len(maps) + 2 < MOST_MAPPINGS else [(start, end, offset, image)]
 
     def read(self, root: Root, locate: Locate) -> None:
         """Take over what /proc says of a process that was there before us; nothing if it is gone."""

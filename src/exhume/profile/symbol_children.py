@@ -113,12 +113,12 @@ class Child:
 class Children:
     """An opener and a reader, which have a socket to each other that is closed to us. When one ends, both are replaced."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, cache: str = "") -> None:
         control, theirs = _pair()
         link, far_link = _pair()
         far_control, far_theirs = _pair()
         try:
-            self.opener = Child(_start("symbol_opener", theirs, link, root), control)
+            self.opener = Child(_start("symbol_opener", theirs, link, root, cache), control)
             try:
                 self.reader = Child(_start("symbol_reader", far_theirs, far_link), far_control)
             except BaseException:

@@ -50,13 +50,18 @@ class Mapping(NamedTuple):
 
 
 class Opener:
-    """Opens what requests name. `root` is the node's root directory, where its /proc is."""
+    """Opens what requests name. `root` is the node's root directory, where its /proc is; `cache` is where perf keeps files
+    that it recorded (perf-buildid-cache(1)), "" to leave that alone."""
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", cache: str = "") -> None:
         self._root = os.fsencode(root)
+        self._cache = os.fsencode(cache)
 
     def open(self, request: Request) -> int:
         """The file descriptor; raises Missed, or Unreadable where it shall never be opened."""
+        if self._cache and request.what is What.IMAGE and request.build_id:
+            with suppress(Missed, Unreadable):  # the very file, whatever is at its path by now
+                return _open_checked(self._in_own(self._cache + _cached_path(request.build_id)))
         missed: Missed | None = None
         refused: Unreadable | None = None
         for pid in request.pids:
@@ -72,6 +77,8 @@ class Opener:
                 return _open_checked(self._in_own(_debug_path(request.path)))
             if request.what is What.IMAGE and (request.build_id or (request.inode and any(request.device))):
                 return self._open_own(request)
+            if request.what is What.PERF_MAP and request.path:
+                return self._open_left_map(request.path)
         raise missed or refused or Missed("no process that maps it is left")
 
     def _at(self, name: str) -> bytes:
@@ -170,6 +177,15 @@ class Opener:
             raise Unreadable("its perf map belongs to another user")
         return _open_checked(fd)
 
+    def _open_left_map(self, path: bytes) -> int:
+        """The perf map of a process that ended. Anybody may have put it there: one of root or of our own user is believed,
+        as perf does (dso__load in tools/perf/util/symbol.c)."""
+        fd = self._in_own(path)
+        if os.fstat(fd).st_uid not in (0, os.getuid()):
+            os.close(fd)
+            raise Unreadable("its perf map belongs to another user")
+        return _open_checked(fd)
+
 
 def parse_maps(raw: bytes) -> list[Mapping]:
     """The executable mappings of files."""
@@ -212,6 +228,11 @@ def _device(told: os.stat_result) -> tuple[int, int]:
 def _debug_path(build_id: bytes) -> bytes:
     name = build_id.hex().encode()
     return b"/usr/lib/debug/.build-id/" + name[:2] + b"/" + name[2:] + b".debug"
+
+
+def _cached_path(build_id: bytes) -> bytes:
+    name = build_id.hex().encode()
+    return b"/.build-id/" + name[:2] + b"/" + name[2:] + b"/elf"
 
 
 def _path_in(root: int, path: bytes) -> int:
@@ -286,11 +307,11 @@ def serve(control: socket.socket, link: socket.socket, opener: Opener) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    parent, control_fd, link_fd, root = int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
+    (parent, control_fd, link_fd), (root, cache) = map(int, arguments[:3]), arguments[3:5]
     begin(parent)
     control, link = socket.socket(fileno=control_fd), socket.socket(fileno=link_fd)
     with suppress(BrokenPipeError, ConnectionResetError, Garbled):
-        serve(control, link, Opener(root))
+        serve(control, link, Opener(root, cache))
 
 
 if __name__ == "__main__":

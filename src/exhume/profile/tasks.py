@@ -36,7 +36,7 @@ _time = itemgetter(0)
 MOST_PROCESSES = 8192
 # Threads of one process that are remembered.
 MOST_NAMES = 4096
-_TICK_NS = 10_000_000  # USER_HZ is 100 on x86 and arm64 (include/asm-generic/param.h)
+TICK_NS = 10_000_000  # USER_HZ is 100 on x86 and arm64 (include/asm-generic/param.h)
 _START = ~((1 << 23) - 1)
 """Starts are kept to 8 ms, as /proc has them to 10: each digit more is a byte for every short process there ever was."""
 NO_PID = 0xFFFFFFFF
@@ -167,9 +167,12 @@ class Tasks:
         process = self._processes.get(pid) or self._meet(pid)
         if process.space.unread:
             process.space.read(self._root, self._images.locate)
-        if process.space.add(start, length, offset, self._images.locate(told)):
+        image = self._images.locate(told)
+        if process.space.replaces(start, length, offset, image):
+            # Samples of before are resolved when the batch is read: what they were in must stay as it was.
             process.space = process.space.copy(self._number(), process.pid)
             self._changed(process)
+        process.space.add(start, length, offset, image)
 
     def _bury(self) -> None:
         """Those that ended a batch ago: a task is sampled for a while after its end was told, taking itself apart."""
@@ -252,7 +255,7 @@ class Tasks:
                 stat = None
             if stat is not None:
                 process.names[pid] = stat.comm
-                process.start = max(0, stat.start * _TICK_NS - self.boot_offset_ns) & _START
+                process.start = max(0, stat.start * TICK_NS - self.boot_offset_ns) & _START
         return process
 
     def _keep(self, process: Process) -> Process:

@@ -50,6 +50,8 @@ class Image(NamedTuple):
     """0 where not known."""
     build_id: bytes = b""
     """Where it is known, a file with another one is not this image, and one with this build id is, whatever its inode."""
+    pid: int = 0
+    """Of a perf map that may be read when its process has ended: whose it is."""
 
 
 class Function(NamedTuple):
@@ -84,8 +86,10 @@ class _Asked:
 class UserSymbols:
     """Names for addresses in user space. The thread that asks first must live on: the kernel ends the children with it."""
 
-    def __init__(self, root: Root | None = None) -> None:
+    def __init__(self, root: Root | None = None, cache: str = "") -> None:
+        """`cache`: where perf keeps the files that it recorded, to be looked into first."""
         self._root = root.path if root is not None else "/"
+        self._cache = cache
         self._children: Children | None = None
         self._images: dict[int, _Asked] = {}
         self._queue: deque[int] = deque()
@@ -260,7 +264,7 @@ class UserSymbols:
             if time.monotonic() < self._not_before:
                 return
             try:
-                children = self._children = Children(self._root)
+                children = self._children = Children(self._root, self._cache)
             except OSError as error:
                 self._off = f"the children that read symbols could not be started: {os.strerror(error.errno or 0)}"
                 self._give_up()
@@ -334,6 +338,6 @@ def _request(key: int, asked: _Asked) -> Request:
     if asked.loaded:
         return Request(What.ASK_FINAL if asked.no_debug else What.ASK, key, addresses)
     if image.kind == "perf-map":
-        return Request(What.PERF_MAP, key, addresses, asked.pids)
+        return Request(What.PERF_MAP, key, addresses, asked.pids, b"/tmp/perf-%d.map" % image.pid if image.pid else b"")
     path = image.path[:_LONGEST_PATH]
     return Request(What.IMAGE, key, addresses, asked.pids, path, image.device, image.inode, image.build_id[:BUILD_ID])

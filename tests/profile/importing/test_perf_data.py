@@ -327,14 +327,14 @@ def test_samples_of_other_events_are_told_apart_by_their_id() -> None:
     found, opened = seen(made.file(told, attrs))
     assert [one.time for one in found] == [1, 2]
     assert any("cpu-clock (2) were taken" in note and "page-faults (3)" in note for note in opened.notes)
-    assert any("1 samples are of no event" in note for note in opened.notes)
+    assert any("1 sample is of no event" in note for note in opened.notes)
 
 
 def test_what_was_lost_is_said() -> None:
     raw = made.file(made.sample(1, 5, user=[1]) + made.lost(1234) + record(5, struct.pack("=QQQ", 9, 1, 1)))
     notes = " ".join(seen(raw)[1].notes)
     assert "lost 1,234 records" in notes
-    assert "paused sampling 1 times" in notes
+    assert "paused sampling once" in notes
 
 
 def test_a_hardware_trace_is_passed_over() -> None:
@@ -551,6 +551,14 @@ SEEDS = [
         features={4: made.string("6.1"), 7: struct.pack("=II", 4, 4), 29: bytes(24)},
     ),
     _packed_file(),
+    made.file(  # without times, and of a virtual machine
+        made.sample(20, 0, user=[0x1100], fields=IP | TID | CALLCHAIN)
+        + made.mmap2(20, 0x1000, 0x3000, b"/lib/x", 0)
+        + made.mmap2(20, 0x2000, 0x1000, b"/lib/y", 0)
+        + record(9, made.sample(20, 0, user=[0x1100], fields=IP | TID | CALLCHAIN)[8:], misc=4)
+        + record(13, struct.pack("=QQ", 3, 0)),
+        [made.Attr(sample=IP | TID | CALLCHAIN)],
+    ),
 ]
 
 

@@ -93,7 +93,7 @@ STACK = b"""\
 @pytest.mark.parametrize("fields", ["{c} {t:>7} [{n:03}] ", "{c:>16} {p:>5}/{t:<5} [{n:03}] ", "{c} {t:>7} "])
 def test_a_comm_may_hold_whatever_threads_are_called(comm: str, fields: str) -> None:
     pid, tid = (70, 71) if "{p" in fields else (71, 71)
-    core = 3 if "[" in fields else 0
+    core = 3 if "[" in fields else -1
     front = fields.format(c=comm, t=71, p=70, n=3)
     other = fields.format(c="other", t=9, p=9, n=1)
     text = "".join(
@@ -341,7 +341,13 @@ def test_the_header_tells_the_machine_the_rate_and_guesses_the_time() -> None:
     body = b"".join(b"a 1 [000] %d.500000: 1 cycles: \n%b\n" % (i, STACK) for i in range(90, 100))
     found = read(header + body).source
     assert (found.node.hostname, found.node.kernel, found.node.cpus) == ("node-7", "6.1.0", 12)
-    assert found.about == {"hz": 49, "event": "cycles", "command": "/usr/bin/perf record -F 49 -a -g", "cpu": "A CPU"}
+    assert found.about == {
+        "hz": 49,
+        "event": "cycles",
+        "every_core": True,
+        "command": "/usr/bin/perf record -F 49 -a -g",
+        "cpu": "A CPU",
+    }
     (anchor,) = found.anchors
     assert (anchor.time, anchor.sure) == (99_500_000_000, False)
     assert time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(anchor.real // 10**9)) == "Mon Nov 16 05:00:17 2026"

@@ -5,15 +5,18 @@ another CPU. So some is held back, until nothing older can come (ordered-events.
 """
 
 import gc
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from exhume.errors import ExhumeError
+from exhume.kernel.perf import Record
 from exhume.node.root import Root
 from exhume.profile import records
-from exhume.profile.importing import perf_file, perf_kernel, perf_layout
+from exhume.profile.importing import event_names, perf_end, perf_file, perf_kernel, perf_layout
 from exhume.profile.importing.perf_layout import Event
 from exhume.profile.importing.perf_stream import Stream
 from exhume.profile.kernel_symbols import KernelSymbols
@@ -29,7 +32,10 @@ _BATCH: Final = 6 << 20
 _MOST_HELD: Final = 24 << 20
 # How long a batch waits for names that were not met before.
 _WAIT_S: Final = 5.0
-_SAMPLE, _MMAP = 9, 1
+_SAMPLE, _MMAP, _MMAP2 = 9, 1, 10
+_DROPPED: Final = 1 << 47  # PERF_RECORD_MISC_LOST_SAMPLES_BPF, in a record's first word: a filter did not want them
+# Samples without a time are put so far from each other where it is not known how often they were taken.
+_STEP_NS: Final = 1_000_000
 _SIDE_BAND: Final = (1, 3, 4, 7, 10, 19)  # MMAP, COMM, EXIT, FORK, MMAP2, CGROUP
 _NO_PID: Final = 0xFFFFFFFF
 _NOBODY: Final = _NO_PID << 32 | _NO_PID
@@ -56,6 +62,7 @@ class PerfData:
         file = perf_file.opened(source)
         self._described = described = file.described
         self._stream = Stream(source, file.begin, file.left)
+        self._records_at, self._records_size = source.at - len(file.begin), file.left
         self._events = described.named_events()
         self._chosen = perf_layout.choose(self._events, wanted.event)
         if not self._chosen:
@@ -65,17 +72,21 @@ class PerfData:
         self._owner = _Owner(self._events)
         self._counts = np.zeros(len(self._events), dtype=np.int64)
         self._strange = self._broken = 0
+        self._lost = self._lost_samples = 0
+        self._periods = (0, 0)
+        self._step_ns = 0 if event.sample & perf_layout.TIME else 10**9 // event.hz if event.hz else _STEP_NS
+        self._passed = 0
         self._kernel_at: tuple[bytes, int] = (b"", 0)
         self._profiler: Profiler | None = None
         self._symbols: UserSymbols | None = None
         self.notes = described.notes
         self.axis: Axis = "wall" if event.clock == _CLOCK_REALTIME else "boot"
         self.node = Node(described.hostname, "", described.kernel, "", described.cpus)
-        name = perf_layout.plain_name(event.name)
-        # Samples of other events do not stand for time: of a core that has none it is not known that it slept.
-        hz = event.hz if name in perf_layout.CLOCKS else 0
-        self.about: dict[str, str | int | bool] = {"hz": hz, "event": name, "kernel_only": event.kernel_only}
-        self.anchors = _anchors(source, described) if self.axis == "boot" else []
+        # Samples of what is no clock do not stand for time: of a core that has none it is not known that it slept.
+        name = event_names.plain(event.name)
+        self.about: dict[str, str | int | bool] = {"hz": event.hz, "event": name, "kernel_only": event.kernel_only}
+        self.about["every_core"] = event.every_core
+        self.anchors = self._anchors() if self.axis == "boot" else []
         if event.sample & perf_layout.STACK_USER:
             self.notes.append(
                 "stacks of user space are in it as memory (--call-graph dwarf), which is not unwound: they have one frame; "
@@ -89,7 +100,10 @@ class PerfData:
         elif self.axis == "wall":
             self.notes.append("its times are of the wall clock (perf record -k CLOCK_REALTIME)")
         if not event.sample & perf_layout.TIME:
-            self.notes.append("its samples have no time: all are at 0")
+            self.notes.append(
+                "its samples have no time (perf record --per-thread): those are made up, in the order of the file, "
+                f"{self._step_ns / 1e6:.3g} ms from one to the next"
+            )
         if not event.sample & perf_layout.CPU:
             self.notes.append("its samples do not say which CPU they are of (perf record --sample-cpu, or -a): it is -1")
 
@@ -121,6 +135,20 @@ class PerfData:
             if self._profiler is not None:
                 self._profiler.close()
         self._tell()
+
+    def _anchors(self) -> list[Anchor]:
+        described, source = self._described, self._source
+        if self._step_ns:
+            return []
+        if described.clock_data is not None:
+            both = described.clock_data
+            return [Anchor(both.time, both.real, "perf wrote both clocks down (perf record -k)")]
+        if not source.changed_ns:
+            return []
+        last = described.last_sample or perf_end.last_time(source, self._records_at, self._records_size, self._owner.time)
+        if not 0 < last < source.changed_ns:
+            return []
+        return [Anchor(last, source.changed_ns, "guessed from the time of the file", sure=False)]
 
     def _in_order(self) -> Iterator[Index]:
         """Records in batches: none has one that is younger than one of a later batch, unless too much had to be held."""
@@ -179,10 +207,13 @@ class PerfData:
                 perf_file.take_record(self._described, kind, int(chunk.words[chunk.at[row]] >> np.uint64(32)) & 0xFFFF, raw)
         if self._kernel_at[0] or self._profiler is not None:
             return
-        for row in np.flatnonzero((chunk.kind == _MMAP) & (chunk.size > 5)).tolist():
+        # With --buildid-mmap, as newer ones do unasked, perf tells of the kernel as the kernel does of files, and with its id.
+        maps = np.flatnonzero(((chunk.kind == _MMAP) | (chunk.kind == _MMAP2)) & (chunk.size > 5))
+        for row in maps[chunk.words[chunk.at[maps] + 1].astype(np.uint32) == _NO_PID].tolist():
             mapped = records.parse_task(chunk.data, int(chunk.at[row]), 0)
-            if isinstance(mapped, records.Mapped) and mapped.pid == _NO_PID and mapped.path.startswith(_KERNEL):
+            if isinstance(mapped, records.Mapped) and mapped.path.startswith(_KERNEL):
                 self._kernel_at = mapped.path.removeprefix(_KERNEL), mapped.offset
+                self._described.kernel_build_id = self._described.kernel_build_id or mapped.build_id
                 return
 
     def _begin(self, ids: Ids) -> Profiler:
@@ -198,10 +229,12 @@ class PerfData:
             self.notes.append("functions of user space stay without names, as was asked for")
         # The kernel's are read in a tenth of a second, tell what a core did, and make fewer frames than addresses would.
         kernel = KernelSymbols(root if not why else nowhere)
-        self._symbols = UserSymbols(root) if names else None
+        self._symbols = UserSymbols(root, os.path.expanduser("~/.debug")) if names else None
         build_ids = {path: build_id for path, build_id in described.build_ids.items() if build_id}
         cgroups = bool(self._event.sample & perf_layout.CGROUP)
-        imported = Imported(not why, build_ids, _WAIT_S)
+        # Made-up times are of no clock.
+        alive = perf_kernel.Alive(root, self._event.clock if not self._step_ns else _CLOCK_REALTIME)
+        imported = Imported(not why, build_ids, _WAIT_S, alive)
         self._profiler = profiler = Profiler(nowhere, cgroups, cgroups, self._symbols, kernel, imported)
         profiler.number_from({"stacks": ids.stacks, "threads": ids.threads, "frames": ids.frames})
         return profiler
@@ -215,19 +248,29 @@ class PerfData:
             about[:] = False
         tasks = records.side_band(batch.gathered(about), self._owner.clock, parents=True)
         decoded = self._decode(batch.only(samples))
-        decoded = decoded._replace(lost=batch.lost, throttled=batch.throttled)
+        decoded = decoded._replace(throttled=batch.throttled)
+        if self._step_ns:
+            # What is told between two samples is told at the time of the second, which comes after it.
+            times = self._step_ns * (self._passed + np.cumsum(samples) - samples)
+            tasks = replace(tasks, times=times[about])
+            decoded = decoded._replace(time=times[np.searchsorted(batch.at, decoded.time)])
+            self._passed += int(samples.sum())
+        self._lost += batch.total(Record.LOST, 2)
+        self._lost_samples += batch.only(batch.words[batch.at] & np.uint64(_DROPPED) == 0).total(Record.LOST_SAMPLES, 1)
         profiler.fold(decoded if self._wanted.whose else _of_nobody(decoded), tasks, rows)
 
     def _decode(self, samples: Index) -> records.Samples:
         """Those of the chosen events, which have one layout each."""
         if len(self._events) == 1:
             self._counts[0] += len(samples.at)
+            self._weigh(samples)
             found = records.decode(samples, self._owner.layouts[0])
             self._broken += len(samples.at) - len(found.time)
             return found
         owner = self._owner.of(samples)
         self._strange += int((owner < 0).sum())
         self._counts += np.bincount(owner[owner >= 0], minlength=len(self._events))
+        self._weigh(samples.only(owner == self._chosen[0]))
         layouts = [self._owner.layouts[at] for at in self._chosen]
         parts = []
         for layout in dict.fromkeys(layouts):
@@ -238,6 +281,17 @@ class PerfData:
             parts.append(records.decode(samples.only(mine), layout))
             self._broken += int(mine.sum()) - len(parts[-1].time)
         return parts[0] if len(parts) == 1 else _together(parts)
+
+    def _weigh(self, samples: Index) -> None:
+        """How many events each sample stands for, at least and at most; of a clock that is time, and about the same."""
+        place = perf_layout.period_at(self._event)
+        if self._event.called_clock or place < 0:
+            return
+        periods = samples.words[samples.at[samples.size > place] + place]
+        periods = periods[(periods > 0) & (periods < 1 << 62)]
+        if len(periods):
+            least, most = self._periods
+            self._periods = min(least or _LAST, int(periods.min())), max(most, int(periods.max()))
 
     def _tell(self) -> None:
         notes, profiler = self.notes, self._profiler
@@ -250,22 +304,29 @@ class PerfData:
         if others:
             told = ", ".join(f"{printable(self._events[at].name)} ({self._counts[at]:,})" for at in others[:20])
             taken = int(self._counts[self._chosen].sum())
-            notes.append(
-                f"the samples of {printable(self._event.name)} ({taken:,}) were taken; "
-                f"it has others, which --event NAME takes: {told}"
-            )
+            names = " and ".join(dict.fromkeys(printable(self._events[at].name) for at in self._chosen[:4]))
+            notes.append(f"the samples of {names} ({taken:,}) were taken; it has others, which --event NAME takes: {told}")
+        if uneven := event_names.uneven(event_names.plain(self._event.name), *self._periods):
+            notes.append(uneven)
         if self._strange:
-            notes.append(f"{self._strange:,} samples are of no event that the file tells of: they were passed over")
+            those = "sample is of no event that the file tells of: it was" if self._strange == 1 else ""
+            those = those or "samples are of no event that the file tells of: they were"
+            notes.append(f"{self._strange:,} {those} passed over")
         if self._broken:
-            notes.append(f"{self._broken:,} samples are damaged: they were passed over")
-        if profiler is not None and profiler.lost:
-            notes.append(f"perf lost {profiler.lost:,} records: its buffers were full (perf record -m makes them larger)")
+            those = "sample is damaged: it was" if self._broken == 1 else "samples are damaged: they were"
+            notes.append(f"{self._broken:,} {those} passed over")
+        # perf counts those that the kernel told of once more when it ends (record__read_lost_samples in builtin-record.c).
+        if lost := max(self._lost, self._lost_samples):
+            records_ = "record" if lost == 1 else "records"
+            notes.append(f"perf lost {lost:,} {records_}: its buffers were full (perf record -m makes them larger)")
         if profiler is not None and profiler.throttled:
-            notes.append(f"the kernel paused sampling {profiler.throttled:,} times, because it took too long")
+            times = "once" if profiler.throttled == 1 else f"{profiler.throttled:,} times"
+            notes.append(f"the kernel paused sampling {times}, because it took too long")
         if self._symbols is not None and (missing := self._symbols.notes()):
             shown = "; ".join(f"{printable(decode(name.encode()))}: {why}" for name, why in sorted(missing.items())[:5])
             more = f", and {len(missing) - 5} more" if len(missing) > 5 else ""
-            notes.append(f"functions of {len(missing)} files stay without names: {shown}{more}")
+            files = "file" if len(missing) == 1 else "files"
+            notes.append(f"functions of {len(missing)} {files} stay without names: {shown}{more}")
 
 
 class _Owner:
@@ -312,11 +373,3 @@ def _together(parts: list[records.Samples]) -> records.Samples:
         throttled=0,
         **columns,
     )
-
-
-def _anchors(source: Input, described: perf_file.Described) -> list[Anchor]:
-    if described.clock_data is not None:
-        return [Anchor(described.clock_data.time, described.clock_data.real, "perf wrote both clocks down (perf record -k)")]
-    if described.last_sample and source.changed_ns:
-        return [Anchor(described.last_sample, source.changed_ns, "guessed from the time of the file", sure=False)]
-    return []

@@ -1,10 +1,13 @@
 """Whether a perf.data was recorded by the kernel that runs here: only then do its symbols fit the addresses in it."""
 
 import struct
+import time
 from typing import Final
 
 from exhume.errors import Unreadable
+from exhume.node.processes import parse_stat
 from exhume.node.root import Root, unreadable
+from exhume.profile.tasks import TICK_NS
 
 _NOTE = struct.Struct("<III")
 _GNU_BUILD_ID: Final = 3  # NT_GNU_BUILD_ID of elf.h
@@ -24,6 +27,26 @@ class NowhereRoot(Root):
 
     def read(self, name: str, largest: int = 0) -> bytes:
         raise Unreadable(f"/{name} is not of this machine")
+
+
+class Alive:
+    """Whether processes of a file still run here, and their numbers are not those of others by now."""
+
+    def __init__(self, root: Root, clock: int) -> None:
+        """`clock` is that of the file: -1 for perf's own, or a clockid_t."""
+        self._root = root
+        self._behind_ns = 0
+        if clock in (-1, time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC_RAW):  # these stand still while the machine is suspended
+            self._behind_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        self._known = clock in (-1, time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC_RAW, time.CLOCK_BOOTTIME)
+
+    def __call__(self, pid: int, until: int) -> bool:
+        """One that has this number, and began before that time."""
+        try:
+            found = parse_stat(self._root.read(f"proc/{pid}/stat", 4096)) if self._known else None
+        except Unreadable:
+            return False
+        return found is not None and found.start * TICK_NS - self._behind_ns <= until
 
 
 def build_id_of(notes: bytes) -> bytes:

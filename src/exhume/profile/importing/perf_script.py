@@ -82,16 +82,21 @@ class _Script:
         self._shift, self.anchors, told = script_begin.placed(header, first, source)
         self.notes += told
         # Those of the header may have no sample at all, so those that were seen go first.
-        chosen = script_events.choose([*first.events, *header.events], wanted.event)
+        known = [*first.events, *header.events]
+        chosen = script_events.choose(known, wanted.event)
+        if uneven := script_begin.uneven(first, chosen):
+            self.notes.append(uneven)
         self.node = Node(header.hostname, "", header.kernel, "", header.cpus)
         self.about: dict[str, str | int | bool] = {"hz": script_begin.hertz(header, first, chosen), "event": chosen}
+        if header.events:
+            self.about["every_core"] = not header.of_command
         if header.command:
             self.about["command"] = header.command
         if header.cpu:
             self.about["cpu"] = header.cpu
         self._source = source
         self._lines = Lines(source)
-        self._counts = script_events.Counts(chosen, bool(wanted.event))
+        self._counts = script_events.Counts(chosen, bool(wanted.event), known)
         self._first = first
         self._header = header.length
         self._passed = 0 if first.since == "before" else -1
@@ -341,7 +346,7 @@ class _Script:
         anybody = not comm and self._first.stacks and self._first.named
         idle = who.pid == 0 or (who.tid == -1 and (anybody or comm == "swapper"))
         known = _Known(len(self._owners), int(idle))
-        self._owners.append((self._interner.thread(who.pid, who.tid, comm, process), max(who.core, 0)))
+        self._owners.append((self._interner.thread(who.pid, who.tid, comm, process), who.core))
         self._new_names += len(comm)
         if sample.text.endswith(b" ") and b": " not in sample.text:
             self._known[sample.text[:-1]] = known
@@ -399,4 +404,4 @@ class _Script:
         if self._alone:
             self.notes.append("it has one number for each thread and not that of its process: it is taken for both")
         if self._homeless:
-            self.notes.append("it does not say on which core a sample was taken: all are shown on core 0")
+            self.notes.append("it does not say on which core a sample was taken: it is -1")

@@ -7,14 +7,14 @@ zstd as one stream that goes on from record to record and has no end (tools/perf
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from exhume.profile import records
 from exhume.profile.importing import perf_file
 from exhume.profile.records import Index
-from exhume.recording.incoming import Damaged, Input
+from exhume.recording.incoming import Damaged
 
 _READ: Final = 1 << 20
 # Unpacked in small steps, since a step that fails gives nothing, and looked at in larger ones.
@@ -32,10 +32,18 @@ _PACKED: Final = (perf_file.COMPRESSED, perf_file.COMPRESSED2)
 _SPECIAL: Final = (*_PACKED, perf_file.HEADER_TRACING_DATA, perf_file.RECORD_AUXTRACE)
 
 
+class Source(Protocol):
+    """An Input, or what stands for one."""
+
+    @property
+    def at(self) -> int: ...
+    def read(self, length: int) -> bytes: ...
+
+
 class Stream:
     """Read it once. What is wrong with it ends it, and is in `notes`."""
 
-    def __init__(self, source: Input, begin: bytes, left: int) -> None:
+    def __init__(self, source: Source, begin: bytes, left: int) -> None:
         """`begin` is what was read already, `left` how many bytes follow, -1 for all."""
         self._source = source
         self._begin = begin

@@ -4,7 +4,7 @@ import os
 import time
 from typing import NamedTuple
 
-from exhume.profile.importing import script_clock, script_events, script_frames, script_header, script_sample
+from exhume.profile.importing import event_names, script_clock, script_events, script_frames, script_header, script_sample
 from exhume.profile.importing.script_clock import SECOND, Since
 from exhume.recording.incoming import Anchor, Input
 
@@ -27,6 +27,8 @@ class First(NamedTuple):
     since: Since
     times: list[int]
     """Of the first samples, as they are printed."""
+    periods: dict[str, tuple[int, int]]
+    """How many events a sample of each stands for, at least and at most."""
     date: tuple[int, int] | None
     """Time of a sample and the wall clock then, where that is printed as well (-F tod)."""
 
@@ -34,6 +36,7 @@ class First(NamedTuple):
 def first(head: bytes) -> First:
     events: dict[str, None] = {}
     times: list[int] = []
+    periods: dict[str, tuple[int, int]] = {}
     date: tuple[int, int] | None = None
     period = frames = kernel = named = files = 0
     for line in head.split(b"\n")[:-1]:
@@ -46,6 +49,9 @@ def first(head: bytes) -> First:
             address = b"\t" + script_sample.address(tail.rest)
             period = period or tail.period
             events[tail.event] = None
+            if tail.period:
+                least, most = periods.get(tail.event, (tail.period, tail.period))
+                periods[tail.event] = min(least, tail.period), max(most, tail.period)
             times.append(sample.time)
             if date is None and (told := script_sample.DATE.search(sample.text.rstrip())) is not None:
                 date = sample.time, _wall(told[0])
@@ -57,7 +63,16 @@ def first(head: bytes) -> First:
                 kernel += 1
                 named += bool(frame.name)
     kept = date if date is not None and date[1] > 0 else None
-    return First(list(events), period, bool(named or not kernel), files > 0, frames > 0, script_clock.since(times), times, kept)
+    since = script_clock.since(times)
+    return First(list(events), period, bool(named or not kernel), files > 0, frames > 0, since, times, periods, kept)
+
+
+def uneven(begin: First, chosen: str) -> str:
+    """What is to be said where samples stand for different numbers of what is no clock; "" where they do not."""
+    name = event_names.plain(chosen)
+    found = [periods for event, periods in begin.periods.items() if script_events.matches(event, chosen)]
+    least, most = min((one[0] for one in found), default=0), max((one[1] for one in found), default=0)
+    return event_names.uneven(name, least, most) if not event_names.clock(name) else ""
 
 
 def _wall(date: bytes) -> int:
@@ -71,10 +86,10 @@ def _wall(date: bytes) -> int:
 
 def hertz(header: script_header.Header, begin: First, chosen: str) -> int:
     rate = script_header.frequency(header, [event for event in header.events if script_events.matches(event, chosen)])
-    if not rate and chosen in ("cpu-clock", "task-clock") and begin.period >= 1000:
+    if not rate and event_names.plain(chosen) in ("cpu-clock", "task-clock") and begin.period >= 1000:
         rate = round(SECOND / begin.period)  # these count nanoseconds (kernel/events/core.c, cpu_clock_event_*)
     # Samples of other events do not stand for time.
-    return rate if chosen in script_events.CLOCKS else 0
+    return rate if event_names.clock(event_names.plain(chosen)) else 0
 
 
 class Placed(NamedTuple):

@@ -1,37 +1,29 @@
 """Whose samples are taken from a text that has those of several events, and how many there were of each."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from exhume.profile.importing import event_names
 from exhume.text import printable
 
-# perf-list(1): what may stand behind the name of an event.
-_MODIFIERS = re.compile(r":[ukhIGHpPDSWebR]+$", re.ASCII)
-_UNIT = re.compile(r"[^/]*/([^/]+)/[a-zA-Z]*", re.ASCII)  # cpu_core/cycles/P
-# What cores are sampled by, the better first: the time they run, then the events beside them that perf may have been given.
-CLOCKS = ("cycles", "cpu-cycles", "cpu-clock", "task-clock")
 # Names beyond this are counted together: a text that was not made by perf may have a new one in each line.
 _MOST = 1000
 _OTHER = "all others"
-
-
-def plain(event: str) -> str:
-    """The name without unit and modifiers: one machine with two kinds of cores has two events for its cycles."""
-    unit = _UNIT.fullmatch(event)
-    return unit[1] if unit is not None else _MODIFIERS.sub("", event)
+# Events of one name that are taken together: those of several kinds of cores, of user space and of the kernel.
+_MOST_TAKEN = 64
 
 
 def choose(known: Iterable[str], wanted: str) -> str:
     """The event to take: what was asked for, else the best of those known, else the first; "" while none is known."""
     if wanted:
         return wanted
-    names = [plain(event) for event in known if not event.startswith("dummy")]
-    return next((name for name in CLOCKS if name in names), names[0] if names else "")
+    names = [event_names.plain(event) for event in known if not event.startswith("dummy")]
+    clocks = {event_names.clock(name): name for name in reversed(names)}
+    return next((clocks[clock] for clock in event_names.CLOCKS if clock in clocks), names[0] if names else "")
 
 
 def matches(event: str, chosen: str) -> bool:
-    return chosen in (event, plain(event))
+    return chosen in (event, event_names.plain(event), event.split("/")[0])
 
 
 @dataclass(slots=True)
@@ -42,16 +34,30 @@ class Count:
 class Counts:
     """Samples by event."""
 
-    def __init__(self, chosen: str, asked: bool) -> None:
+    def __init__(self, chosen: str, asked: bool, known: Iterable[str] = ()) -> None:
+        """`known` are events that it has: of those that count the same twice, the one that counts most is taken."""
         self.chosen = chosen
         self._asked = asked
         self._counts: dict[str, Count] = {}
+        self._taken: dict[str, event_names.Name] = {}
+        if chosen:
+            mine = [event for event in known if matches(event, chosen)]
+            for event in sorted(mine, key=lambda event: (event != chosen or not asked, -len(event_names.parse(event).modes))):
+                self.taken(event)
 
     def taken(self, event: str) -> bool:
         """Whether samples of this event are taken; the first decides where nothing is known before."""
         if not self.chosen and not self._asked:
-            self.chosen = plain(event)
-        return matches(event, self.chosen)
+            self.chosen = event_names.plain(event)
+        if event in self._taken:
+            return True
+        if not matches(event, self.chosen) or len(self._taken) >= _MOST_TAKEN:
+            return False
+        name = event_names.parse(event)
+        if any(not name.apart(other) or name.plain != other.plain for other in self._taken.values()):
+            return False
+        self._taken[event] = name
+        return True
 
     def of(self, event: str) -> Count:
         """Where samples of this event are counted."""

@@ -129,6 +129,8 @@ def where(file: bytes, address: int) -> tuple[str, str]:
         return decode(file), "user"
     if _KERNEL.fullmatch(file):
         return ("[guest.kernel]" if file.startswith(b"[guest") else "[kernel]"), "kernel"
+    if file.startswith(b"[guest"):
+        return "[guest]", "user"
     if (module := _MODULE.fullmatch(file)) is not None:
         return decode(module[1].replace(b"-", b"_")), "kernel"
     if file.startswith(b"[") and file.endswith(b"]"):

@@ -29,6 +29,8 @@ class Header:
     cpu: str = ""
     events: dict[str, int] = field(default_factory=dict)
     """How many samples a second were asked for; 0 where that is not said."""
+    of_command: bool = False
+    """Only a command was sampled, from its exec on, and not whatever ran."""
     captured: int = 0
     """When the file was written, wall clock in nanoseconds; 0 where that is not said."""
     first: int = -1
@@ -67,6 +69,7 @@ def _learn(found: Header, what: str, value: str) -> None:
     elif what == "event" and (named := _EVENT.match(value)) is not None:
         frequency = _FREQUENCY.search(value)
         found.events[named[1].strip()] = int(frequency[1]) if frequency is not None and "freq = 1" in value else 0
+        found.of_command |= "enable_on_exec = 1" in value
     elif what == "captured on":
         found.captured = when(value)
     elif what == "time of first sample":
