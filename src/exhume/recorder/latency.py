@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from exhume.errors import Unreadable
@@ -320,12 +320,13 @@ class Latency(threading.Thread):
     def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: "Offenders | None") -> None:
         if offenders is not None:
             offenders.follow(clock.now(), {stall.core for stall in stalls.open})
+        begun = clock.now()
         telling = looker.glance()
         now = clock.now()  # behind the glance: what waits in it has not waited longer than until now
         if not telling and stalls.quiet:
-            stalls.skip(now)
+            stalls.skip(now, begun)
             return
-        for change in stalls.add(looker.seen(now), looker.threads, looker.cores):
+        for change in stalls.add(replace(looker.seen(now), begun=begun), looker.threads, looker.cores):
             self._tell(change, now, offenders)
         self._stuck = any(stall.what != "runqueue" for stall in stalls.open)
 

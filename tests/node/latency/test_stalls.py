@@ -167,7 +167,7 @@ def test_a_thread_that_slept_at_the_last_look_waits_since_then_at_most(watched: 
     watched.look(125, thread(PLAIN, last_queued=queued(3), asleep_before=1))
     assert watched.told == []
     stall = begun(watched.look(150, thread(PLAIN, last_queued=queued(3))))
-    assert (stall.start, stall.error_ns) == (queued(100), 97 * MS)
+    assert (stall.start, stall.error_ns) == (queued(100), 25 * MS)
 
 
 def test_nobody_on_the_core_is_to_blame_for_a_quota(watched: Watched) -> None:

@@ -86,8 +86,11 @@ class Look:
     (0 the first time). A thread that is gone, or another one by now, is not `there`, a core that was not read not `known`."""
 
     time: int
+    """When it was over."""
     threads: Rows
     cores: Rows
+    begun: int = 0
+    """When it began, if that is known: we may have been kept from the core in between."""
 
 
 @dataclass(frozen=True, slots=True)

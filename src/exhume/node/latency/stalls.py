@@ -109,7 +109,7 @@ class Stalls:
         """By thread."""
         self._stuck: dict[tuple[int, bool], _Wait] = {}
         """By core, and whether it is the vector that polls devices."""
-        self._time = self._time_before = 0
+        self._time = self._time_before = self._begun = 0
         """Of the last two looks."""
 
     def add(self, look: Look, threads: list[Thread], ksoftirqd: list[Thread]) -> list[Change]:
@@ -118,7 +118,7 @@ class Stalls:
         changes: list[Change] = []
         self._add_threads(look, threads, holders, changes)
         self._add_cores(look, ksoftirqd, holders, changes)
-        self.skip(look.time)
+        self.skip(look.time, look.begun)
         return changes
 
     def finish(self) -> list[Change]:
@@ -136,9 +136,9 @@ class Stalls:
         """Nothing waits, as far as was seen: a look that has nothing to tell need not be added."""
         return not self._waits and not self._stuck
 
-    def skip(self, time: int) -> None:
+    def skip(self, time: int, begun: int = 0) -> None:
         """A look at `time` is done with, or had nothing to tell."""
-        self._time_before, self._time = self._time, time
+        self._time_before, self._time, self._begun = self._time, time, begun or time
 
     @property
     def open(self) -> list[Stall]:
@@ -187,10 +187,10 @@ class Stalls:
             return
         if wait is None:
             # One that slept at the last look has not waited since before it, whatever its mark says (see look.py).
-            start = max(queued, self._time) if row["asleep_before"] else queued
+            start = max(queued, self._begun) if row["asleep_before"] else queued
             stall = Stall("napi" if polls(thread) else "runqueue", core, min(start, now), thread, thread.device, thread.netns)
             wait = self._waits[thread.tid] = _Wait(stall, pcount, run_delay, not thread.napi, now, _usual(row))
-            stall.error_ns = self._time - queued if start > queued else 0
+            stall.error_ns = now - self._begun if start > queued else 0
         wait.seen = now
         wait.due = wait.due or _due(row)
         wait.stall.throttled = wait.stall.throttled or bool(row["throttled"])
@@ -227,7 +227,7 @@ class Stalls:
         """A wait that began and ended between two looks. Of several, one was as long as their mean at least."""
         times, waited = _between(row)
         # No longer than there is time between the looks: what the account has beyond that is not of a wait (see look.py).
-        waited = min(waited, end - self._time)
+        waited = min(waited, end - self._begun)
         longest = waited // max(1, times)
         off = bool(int(row["state"]) & NAPI_OFF)
         if times < 1 or longest < self.threshold_ns or not int(row["pcount_before"]) or off:
