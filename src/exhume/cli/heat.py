@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from exhume.cli import filters, moments, opening
+from exhume.cli.complaints import Complaint, chosen, complaints
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -94,14 +95,14 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
     marks = saturated(summary, _hz(folder))
     summary = aligned(summary, start)
-    events = _events(folder, start, window.end)
+    events = complaints(folder, start, window.end)
     maps = [("all cores", summary, marks)]
     named = args.cpu or ()
     maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
     sys.stdout.write(style(_title(folder, max(start, window.start), window.end), "bold") + "\n")
     for name, part, its_marks in maps:
         heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), folder.window)
-        lines = offset_lines(heat, _clock(folder), its_marks, style.colour, [time for time, _ in events])
+        lines = offset_lines(heat, _clock(folder), its_marks, style.colour, [one.time for one in events])
         sys.stdout.write(f"\n{style(name, 'bold')}\n" + "\n".join(lines) + "\n")
     _print_runs(args, folder, marks)
     _print_events(folder, events)
@@ -129,8 +130,8 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     sys.stdout.write(style(_title(folder, window.start, window.end), "bold") + "\n")
     column = "a column is a second" if heat.seconds == 1 else f"a column is {heat.seconds:,} seconds"
     sys.stdout.write(style(f"{column}, the oddest core first", "dim") + "\n\n")
-    events = _events(folder, first, window.end)
-    lines = core_lines(heat, _clock(folder), marks, style.colour, most, [time for time, _ in events])
+    events = complaints(folder, first, window.end)
+    lines = core_lines(heat, _clock(folder), marks, style.colour, most, [one.time for one in events])
     sys.stdout.write("\n".join(lines) + "\n")
     if len(heat.cores) > most:
         hint = f"{len(heat.cores) - most} more cores, less odd than these: --cpu names those to show"
@@ -139,21 +140,15 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     _print_events(folder, events)
 
 
-def _events(folder: "Folder", start: int, end: int) -> list[tuple[int, str]]:
-    """What the kernel complained of, by time."""
-    table = folder.load(start, end, ["events"])["events"]
-    rows = zip(table.ints("time").tolist(), table.texts("severity"), table.texts("message"), strict=True)
-    return sorted((time, message) for time, severity, message in rows if severity != "info")
-
-
-def _print_events(folder: "Folder", events: list[tuple[int, str]]) -> None:
+def _print_events(folder: "Folder", found: list[Complaint]) -> None:
     from exhume.text import printable
 
-    if not events:
+    if not found:
         return
-    lines = [f"  ! {moments.clock(folder.real_ns(time))}  {printable(message, 140)}" for time, message in events[-_COMPLAINTS:]]
-    if len(events) > _COMPLAINTS:
-        lines.insert(0, f"    {len(events) - _COMPLAINTS:,} earlier ones, and")
+    shown = chosen(found, _COMPLAINTS)
+    lines = [f"  ! {moments.clock(folder.real_ns(one.time))}  {printable(one.message, 140)}" for one in shown]
+    if len(found) > len(shown):
+        lines.insert(0, f"    {len(found) - len(shown):,} others, and")
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exhume.cli import moments, opening
+from exhume.cli.complaints import chosen, complaints
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Style
@@ -171,9 +172,8 @@ def _rows(folder: "Folder", table: str, window: moments.Window | None) -> int:
 
 
 def _events(folder: "Folder", start: int, end: int) -> tuple[tuple[int, str], ...]:
-    table = folder.load(max(start, end - _EVENTS_NS), end + 1, ["events"])["events"]
-    rows = sorted(zip(table.ints("time").tolist(), table.texts("severity"), table.texts("message"), strict=True))
-    return tuple((folder.real_ns(time), message) for time, severity, message in rows if severity != "info")[-_MOST_EVENTS:]
+    found = chosen(complaints(folder, max(start, end - _EVENTS_NS), end + 1), _MOST_EVENTS)
+    return tuple((folder.real_ns(one.time), one.message) for one in found)
 
 
 def _missing(samples: int) -> list[str]:
@@ -269,7 +269,7 @@ def _told(info: Info) -> "list[tuple[str, str]]":
     for i, (time, message) in enumerate(info.events):
         told.append(("" if i else "Events", f"{moments.clock(time)}  {message[:200]}"))
     if len(info.events) == _MOST_EVENTS:
-        told.append(("", "the last ones; all of them: exhume export RECORDING --format csv --table events"))
+        told.append(("", "the last, critical ones first; all of them: exhume export RECORDING --format csv --table events"))
     for i, (begin, end, why) in enumerate(info.pinned):
         span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}"
         told.append(("" if i else "Pinned", f"{span}  {why}"))

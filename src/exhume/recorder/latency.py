@@ -413,6 +413,9 @@ def parse_policy(raw: bytes) -> str | None:
 
 
 def severity(told: Told) -> str:
+    """What begins is information; what it came to is told when it is over."""
+    if not told.over:
+        return "info"
     return "critical" if told.stall.what == "napi" and told.length_ns >= CRITICAL_NS else "warning"
 
 
