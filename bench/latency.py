@@ -17,7 +17,7 @@ from tests.starved import SENDER, Link, held, hold, link
 
 LENGTHS_MS = (100, 300, 700)
 TIMES = 20
-PAIRS, PAIR_S = 4, 20
+PAIRS, PAIR_S = 3, 20
 
 
 class _Watched:

@@ -6,6 +6,7 @@ An emulated machine is ten times as slow, so how long things take is not held to
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,19 @@ def dying(directory: str) -> int:
     return int(stat["nr_dying_descendants"])
 
 
+def lines(log: int) -> list[str]:
+    """What the node's own log got meanwhile."""
+    found = []
+    with suppress(BlockingIOError):
+        while True:
+            found.append(os.read(log, 8192).decode(errors="backslashreplace"))
+    return found
+
+
 def play(scenario: Scenario) -> dict[str, Any]:
     settings = Settings(SECONDS, SCALE)
+    kernel = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    os.lseek(kernel, 0, os.SEEK_END)
     before = dying("/sys/fs/cgroup")
     with workshop.Lab() as lab:
         with scenario.make(lab, settings) as incident:
@@ -40,6 +52,7 @@ def play(scenario: Scenario) -> dict[str, Any]:
         "measured": measured,
         "dying": there,
         "log": log,
+        "kernel": lines(kernel),
         "left": {
             "runs": sorted(workshop.found()),
             "dying": dying("/sys/fs/cgroup") - before,

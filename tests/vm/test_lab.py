@@ -33,7 +33,7 @@ def test_the_walk_fills_its_core_and_packets_are_late(played: dict[str, Any]) ->
     # The emulator runs both cores by turns: nothing is as fast as it should be, but the walk is what stands out.
     assert measured["worst_rtt_ms"] >= 200
     assert measured["worst_rtt_ms"] >= 10 * measured["quiet_rtt_ms"]
-    assert measured["walk_ms"] >= 200
+    assert measured["round_ms"] >= 1000
     assert measured["restarts"] >= 5
 
 
@@ -44,6 +44,11 @@ def test_as_many_zombies_that_nobody_walks_do_no_harm(played: dict[str, Any]) ->
     assert measured["job_failed"] == 0
     assert measured["job_steps"] > 0
     assert played["zombies-harmless"]["log"] == ""
+
+
+@pytest.mark.parametrize("name", lab.PLAYED)
+def test_the_nodes_own_log_has_no_word_of_it(played: dict[str, Any], name: str) -> None:
+    assert [line for line in played[name]["kernel"] if "lab" in line or "ena " in line] == []
 
 
 @pytest.mark.parametrize("name", lab.PLAYED)
