@@ -9,6 +9,7 @@ from tests.vm import lab, vm
 
 SCRIPT = "from tests.vm import lab; lab.main()"
 KERNEL = "6.1"
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -25,11 +25,11 @@ class Story:
         self.command: dict[str, Any] = seen["command"]
 
 
-def machine(kernel: str, always: bool = False) -> Any:
-    return pytest.param(kernel, id=kernel, marks=[] if always else [pytest.mark.long])
+def machine(kernel: str) -> Any:
+    return pytest.param(kernel, id=kernel, marks=[pytest.mark.long])
 
 
-@pytest.fixture(scope="module", params=[machine("6.1", always=True), machine("5.10"), machine("6.12"), machine("7.2")])
+@pytest.fixture(scope="module", params=[machine("6.1"), machine("5.10"), machine("6.12"), machine("7.2")])
 def story(request: pytest.FixtureRequest) -> Story:
     kernel = request.param
     if why := vm.unavailable(kernel):

@@ -66,7 +66,7 @@ def _full_promises(settings: Settings) -> tuple[Promise, ...]:
     return (
         Promise("busy_share", ">=", 0.95, "/proc/stat, all cores, what the hypervisor took left out"),
         Promise("user_share", ">=", 0.75, "/proc/stat"),
-        Promise("waited_share", ">=", 0.5, "/proc/pressure/cpu some"),
+        Promise("waited_share", ">=", 0.4, "/proc/pressure/cpu some"),
     )
 
 

@@ -1,6 +1,7 @@
 """The incident, whole: a forgotten agent leaks memory cgroups, somebody's routine work walks them, a NAPI thread starves."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ ROUND_S = 1.8
 """How long the walker goes on at least; a pass over 20,000 takes about as long."""
 # A pass takes 80 us and more for each zombie, and between two of them the poll gets in: fewer zombies, shorter stalls.
 _STALL_MS_EACH = 0.05
+_QUIET_MS, _QUIET_WITHIN_S = 20, 5
 
 
 def patience_s(settings: Settings) -> float:
@@ -34,6 +36,15 @@ def patience_s(settings: Settings) -> float:
 def starved_core() -> int:
     """The last one: most machines serve their own devices on the first."""
     return max(os.sched_getaffinity(0))
+
+
+def quietest(ping: measure.Heard) -> float:
+    """The round trip of the first half second in which nobody else on the machine is in the way, in ms; of the best of them if
+    there is none for a while."""
+    deadline = time.monotonic() + _QUIET_WITHIN_S
+    while (best := min(ping.all("rtt_ms"), default=0.0)) > _QUIET_MS and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return float(best)
 
 
 class Starvation:
@@ -56,7 +67,7 @@ class Starvation:
         measure.Heard(self._network.work(self._network.far, "echo", network.PORT)).wait("listening", 10)
         self._ping = measure.Heard(self._network.work(self._network.near, "ping", network.FAR_ADDRESS, network.PORT))
         self._ping.wait("rtt_ms", 10)
-        self._quiet_rtt = float(self._ping.get("rtt_ms"))
+        self._quiet_rtt = quietest(self._ping)
         self._job = measure.Heard(
             self._network.work(self._network.near, "job", network.FAR_ADDRESS, network.PORT, patience_s(settings))
         )
@@ -99,7 +110,7 @@ def _promises(settings: Settings) -> tuple[Promise, ...]:
         Promise("zombies", ">=", settings.scale * 0.95, "/proc/cgroups, or cgroup.stat on v2"),
         Promise("restarts", ">=", 5, "the supervisor's own count"),
         Promise("core_kernel_share", ">=", 0.95, "/proc/stat"),
-        Promise("quiet_rtt_ms", "<=", 20, "packets across the link, before"),
+        Promise("quiet_rtt_ms", "<=", _QUIET_MS, "packets across the link, before"),
         Promise("worst_rtt_ms", ">=", min(300, settings.scale * _STALL_MS_EACH), "packets across the link"),
         Promise("job_failed", "==", 1, "the job's exit"),
     )
