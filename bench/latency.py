@@ -17,7 +17,7 @@ from tests.starved import SENDER, Link, held, hold, link
 
 LENGTHS_MS = (100, 300, 700)
 TIMES = 20
-PAIRS, PAIR_S = 3, 20
+PAIRS, PAIR_S = 4, 10
 
 
 class _Watched:
@@ -140,7 +140,7 @@ def _ping_pong(seconds: float) -> "subprocess.Popen[str]":
 
 
 def _pairs(load: Callable[[float], "subprocess.Popen[str]"]) -> tuple[list[float], list[float]]:
-    """Rates without and with the watch, in turns; a turn is two periods of the probes' windows."""
+    """Rates without and with the watch, in turns; a turn is a period of the probes' windows."""
     without, beside = [], []
     watch = [sys.executable, "-m", "exhume", "latency", "--json", "--for", f"{PAIR_S + 4}s"]
     for _ in range(PAIRS):

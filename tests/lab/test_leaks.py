@@ -20,6 +20,7 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_root
+@pytest.mark.long
 @pytest.mark.parametrize("name", BY_NAME)
 def test_it_does_what_it_says(name: str) -> None:
     before = total()

@@ -16,6 +16,7 @@ PRESSURE, STORM = memory.SCENARIOS
 
 
 @needs_root
+@pytest.mark.long
 def test_a_container_waits_for_its_own_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workshop.SWITCH, "1")
     truth = play(PRESSURE, 8, 500)
@@ -24,6 +25,7 @@ def test_a_container_waits_for_its_own_pages(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_root
+@pytest.mark.long
 def test_a_mapping_whose_pages_never_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workshop.SWITCH, "1")
     assert broken(play(STORM, 8, 500)) == []

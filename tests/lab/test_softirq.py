@@ -12,6 +12,7 @@ from tests.lab.runs import broken, needs_root, play
 
 
 @needs_root
+@pytest.mark.long
 def test_it_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workshop.SWITCH, "1")
     truth = play(SCENARIO, 8, 500)
