@@ -74,7 +74,7 @@ def fly(seconds: float, store: Memory, hz: int = 97, root: Root | None = None, s
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *readers: Reader) -> None:
-    def chosen(root: Root, tree: CgroupTree) -> list[Reader]:
+    def chosen(root: Root, tree: CgroupTree, log: Root | None) -> list[Reader]:
         return [*readers]
 
     monkeypatch.setattr(sources, "flight", chosen)

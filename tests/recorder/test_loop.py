@@ -34,7 +34,7 @@ class Made:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *readers: Made, seconds: float = 0.3, strict: bool = False) -> Recording:
-    def steady(root: Root, tree: CgroupTree) -> list[Reader]:
+    def steady(root: Root, tree: CgroupTree, log: Root | None) -> list[Reader]:
         return [*readers]
 
     monkeypatch.setattr(sources, "steady", steady)
