@@ -18,8 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -59,7 +58,6 @@ class Lab:
         self.kmsg.touch()
         (self.home / "owner").write_text(_identity(os.getpid()))
         self._processes: list[subprocess.Popen[str]] = []
-        self._cgroups: list[Cgroup] = []
 
     def __enter__(self) -> Self:
         return self
@@ -219,9 +217,3 @@ def _begins(run: str) -> bool:
         return False
     pid = run.partition("-")[0]
     return age_s < _PATIENCE_S and pid.isdecimal() and bool(_identity(int(pid)))
-
-
-@contextmanager
-def until(seconds: float) -> Iterator[float]:
-    """When something has to be over."""
-    yield time.monotonic() + seconds

@@ -256,9 +256,8 @@ class Stalls:
                     self._add_stuck(look.time, core, polling, some, rows[i], holders, changes)
         for key in [key for key in self._stuck if key not in still]:
             wait = self._stuck.pop(key)
-            row = next((rows[i] for i, thread in enumerate(ksoftirqd) if core_of(thread) == key[0]), None)
-            if row is not None:
-                self._served(wait, look.time, row, changes)
+            if any(core_of(thread) == key[0] for thread in ksoftirqd):
+                self._served(wait, look.time, changes)
             else:
                 self._left(wait, look.time, changes)
 
@@ -291,7 +290,7 @@ class Stalls:
             )
         return (stall.core, True) in self._stuck or any(other.core == stall.core for other in others)
 
-    def _served(self, wait: _Wait, now: int, row: np.void, changes: list[Change]) -> None:
+    def _served(self, wait: _Wait, now: int, changes: list[Change]) -> None:
         """It ran between the last look and this."""
         wait.stall.end = (wait.seen + now) // 2
         wait.stall.error_ns += now - wait.seen
