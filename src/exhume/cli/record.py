@@ -19,7 +19,7 @@ DESCRIPTION = """\
 Records the node: stack samples of every core, its CPU time ten times a second, memory cgroups, pressure, reclaim, network,
 interrupts, kernel log, units and cgroups as they come and go, all on one clock, into a directory of one-minute segments.
 
-It is made to be left on: it takes about 1 % of one core, keeps to its budget of disk, loses at most two seconds when it is
+It is made to be left on: it takes 1 to 2 % of one core, keeps to its budget of disk, loses at most two seconds when it is
 killed, and can be read while it runs. Nothing on the node is changed. Command lines and environments are not recorded; the
 directory is readable by root alone."""
 EPILOG = """\

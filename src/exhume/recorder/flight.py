@@ -44,8 +44,8 @@ CHAPTER_NS = 3_600_000_000_000
 STEP_NS = 200_000_000
 # Bytes that are held back for the batch; more is worked on at once.
 LARGEST_HELD = 32 << 20
-# Stalls are looked for twenty times a second, and events measured in half a second of each half minute.
-LATENCY = LatencyOptions(look_ns=50_000_000, window_ns=500_000_000, every_ns=30_000_000_000, each_core=False)
+# Stalls are looked for ten times a second, and events measured in half a second of each half minute.
+LATENCY = LatencyOptions(look_ns=100_000_000, window_ns=500_000_000, every_ns=30_000_000_000, each_core=False)
 
 
 class Store(Protocol):
