@@ -1,4 +1,4 @@
-"""For all tests: patience where the machine itself disturbs what they count; the same examples every day, new ones with --all."""
+"""For all tests: patience where the machine disturbs what they count; the same examples every day, new ones with --all."""
 
 import functools
 import os
