@@ -4,7 +4,25 @@ from typing import NamedTuple
 
 from exhume.findings.events import ago
 from exhume.findings.held import INTERRUPT, Who
-from exhume.findings.kernel_work import CONSOLE, FLUSH, IDLE, NETWORK, RECLAIM, UNKNOWN, WALK, Work
+from exhume.findings.kernel_work import (
+    CGROUPFS,
+    COMPACTION,
+    CONSOLE,
+    FAULT,
+    FLUSH,
+    FORK,
+    IDLE,
+    LOCK,
+    NETWORK,
+    OOM,
+    RECLAIM,
+    SHOOTDOWN,
+    UNKNOWN,
+    UNMAP,
+    WALK,
+    WRITEBACK,
+    Work,
+)
 from exhume.findings.model import Evidence
 from exhume.findings.spans import total_ns
 from exhume.findings.stalls import Stall, steal_while
@@ -20,6 +38,15 @@ SHARES = {
     RECLAIM: "reclaimed memory",
     CONSOLE: "printed to a console",
     NETWORK: "network itself",
+    CGROUPFS: "listed cgroup directories",
+    FAULT: "served page faults",
+    WRITEBACK: "wrote pages back",
+    UNMAP: "gave back memory",
+    COMPACTION: "compacted memory",
+    OOM: "looked for a process to kill",
+    LOCK: "spun on a lock",
+    SHOOTDOWN: "waited for other cores",
+    FORK: "started or ended processes",
 }
 _MOST_CORES = 4
 _MOST_GROUPS = 2
@@ -173,7 +200,8 @@ def _offender(stalls: list[Stall], groups: list[_Group]) -> list[Evidence]:
             evidence.append(Evidence(what, share, "of the late time", SAMPLED))
     idle = sum(stall.ns for stall in stalls if stall.work == IDLE)
     unknown = sum(stall.ns for stall in stalls if stall.who is None)
-    for late, what in ((idle, "idle or not running"), (unknown, "holder not known")):
+    turns = sum(stall.ns for stall in stalls if stall.in_turns)
+    for late, what in ((idle, "idle or not running"), (unknown, "holder not known"), (turns, "in turns")):
         if late:
             evidence.append(Evidence(what, round(late / whole, 3), "of the late time", MEASURED))
     return evidence

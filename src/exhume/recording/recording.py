@@ -78,6 +78,10 @@ class Table:
             else:
                 column.extend(columns[name])
 
+    def column(self, name: str) -> "IntColumn | list[Any]":
+        """As it is kept, not to be changed."""
+        return cast("IntColumn | list[Any]", self._columns[self._index[name]])
+
     def ints(self, name: str) -> Ints:
         return cast(IntColumn, self._columns[self._index[name]]).ints()
 
@@ -166,12 +170,13 @@ class Recording:
 
     @property
     def window(self) -> tuple[int, int]:
-        """From the first to the last reading of the CPU, or of the clock where there was none."""
-        for name in ("cpu", "anchors"):
+        """From the first to the last reading of the CPU, else sample, else reading of the clock, else event."""
+        for name in ("cpu", "samples", "anchors", "events"):
             times = self.tables[name].ints("time")
-            if len(times):
+            if len(times) > 1 or (len(times) and name == "events"):
                 return int(times.min()), int(times.max())
-        return 0, 0
+        times = self.tables["anchors"].ints("time")
+        return (int(times[0]), int(times[0])) if len(times) else (0, 0)
 
     def real_ns(self, time: int) -> int:
         """Wall-clock nanoseconds of a moment on the recording's clock, by the nearest anchor."""

@@ -1,48 +1,80 @@
-"""What to do next, by what was found. Only commands that exist, only steps that do no harm by themselves."""
+"""What to do, by what was found: the next steps, what exhume can do itself, and what is advised for and against."""
+
+from collections.abc import Iterator
 
 from exhume.findings.model import Finding
-from exhume.verdict.report import Remedy, Verdict
+from exhume.recording.recording import Recording
+from exhume.verdict.hypotheses import cpu_throttled
+from exhume.verdict.hypotheses.model import Case
+from exhume.verdict.hypotheses.registry import HYPOTHESES
+from exhume.verdict.kinds import SYMPTOMS
+from exhume.verdict.report import Advice, Remedy
 
-_STEPS = {
-    "memcg-leak": "exhume zombies --follow 30s shows the leak's rate; stop and disable what owns it if nothing needs it",
-    "zombie-memcgs": "exhume zombies names them; exhume zombies purge --dry-run says what can be let go without a reboot",
-    "cgroup-dirs-leak": "find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those without a process",
-    "crash-loop": "journalctl -u {subject} -n 50 says why it exits; systemctl disable --now {subject} if nothing needs it",
-    "core-saturated": "perf record -g -C {core} -- sleep 5 && perf report shows what the kernel does there",
-    "napi-starved": "exhume latency --device {subject} shows it as it happens; free that core, or poll elsewhere: taskset -p "
-    "for a NAPI thread, /proc/irq/N/smp_affinity for an interrupt",
-    "nic-reset": "dmesg -T | grep {subject} shows what the driver said before it gave up",
-    "observer-starved": "run it again with chrt -r 1 exhume check, and look at what holds the cores: top -b -n 1 -H",
-    "cpu-throttled": "raise the limit or lower the load of {subject}; other tenants do not suffer from it",
-    "cpu-full": "move work away, or give it fewer threads: the busiest are named above",
-    "reclaim": "free memory or move work away; systemd-cgtop -m shows which cgroup grows",
-    "steal": "the host is oversold or the instance has used up its credits: move to another one",
-    "writeback-stall": "the disk does not keep up with writes: iostat -x 1 shows which",
-    "printk-flood": "dmesg -w shows which message floods; dmesg -n 1 keeps it off a slow console",
-    "irq-imbalance": "spread the interrupts: irqbalance, or /proc/irq/N/smp_affinity",
-    "defunct-processes": "restart the parent that does not collect them, if it is not PID 1",
-}
 MOST = 3
 
 
-def next_steps(verdict: Verdict, findings: list[Finding]) -> tuple[str, ...]:
+def next_steps(case: Case) -> tuple[str, ...]:
     """At most three, for the findings of the chain first."""
-    ordered = [link.finding for link in verdict.chain]
-    ordered += [finding for finding in findings if finding.severity != "info" and finding not in ordered]
-    steps = [_step(finding) for finding in ordered if finding.kind in _STEPS]
-    return tuple(dict.fromkeys(steps))[:MOST]
+    ordered = [link.finding for link in case.chain]
+    ordered += [finding for finding in case.findings if finding.severity != "info" and finding not in ordered]
+    steps = [_step(finding) for finding in ordered]
+    return tuple(dict.fromkeys(filter(None, steps)))[:MOST]
 
 
 def _step(finding: Finding) -> str:
+    hypothesis = HYPOTHESES.get(finding.kind)
+    if hypothesis is None or not hypothesis.step:
+        return ""
     directory = finding.value("directory") or f"/sys/fs/cgroup{finding.subject}"
-    return _STEPS[finding.kind].format(subject=finding.subject, core=finding.value("core"), directory=directory)
+    return hypothesis.step.format(subject=finding.subject, core=finding.value("core"), directory=directory)
 
 
-def remedies(verdict: Verdict) -> tuple[Remedy, ...]:
-    """What exhume itself can do about it."""
-    for link in verdict.chain:
-        finding = link.finding
-        if finding.kind in ("memcg-leak", "zombie-memcgs"):
-            home = finding.value("home") or finding.value("parent") or "/"
-            return (Remedy("purge-zombies", str(home), f"exhume zombies purge --under {home}"),)
+def remedies(case: Case) -> tuple[Remedy, ...]:
+    """What exhume itself can do about it: for the first of the chain that it knows one for."""
+    for link in case.chain:
+        hypothesis = HYPOTHESES.get(link.finding.kind)
+        found = tuple(hypothesis.remedies(link.finding, case)) if hypothesis is not None else ()
+        if found:
+            return found
     return ()
+
+
+def advice(case: Case) -> tuple[Advice, ...]:
+    """Of every hypothesis of the chain, and of what holds whatever the cause; what to do first, what not to do after it."""
+    found: dict[str, Advice] = {}
+    for finding in [link.finding for link in case.chain]:
+        hypothesis = HYPOTHESES.get(finding.kind)
+        for one in hypothesis.advice(finding, case) if hypothesis is not None else ():
+            found.setdefault(one.text, one)
+    for one in _whatever(case):
+        found.setdefault(one.text, one)
+    return tuple(sorted(found.values(), key=lambda one: one.against))
+
+
+def _whatever(case: Case) -> Iterator[Advice]:
+    throttled = case.of("cpu-throttled", serious=False)
+    if throttled:
+        yield from cpu_throttled.advice(throttled[0], case)
+    unused = sorted({finding.subject for finding in case.of("unused-agent", serious=False)})
+    if len(unused) > 1:
+        yield Advice(
+            f"disable what nothing here needs: {', '.join(unused)}", "each is enabled and in trouble, and used by nobody"
+        )
+
+
+def switch_on(recording: Recording, case: Case, explained: bool) -> tuple[str, ...]:
+    """What would have shown more, where the cause of a symptom is not visible."""
+    kinds = {finding.kind for finding in case.findings if finding.severity != "info"}
+    if explained or not kinds & {*SYMPTOMS, "observer-starved", "oom"}:
+        return ()
+    wanted = []
+    if not len(recording["samples"]):
+        wanted.append("exhume record DIR takes stack samples of every core: they show what the kernel was busy with")
+    if not recording.on("latency"):
+        why = recording.why_off("latency")
+        wanted.append(f"the latency probes, which see a late poll from its first 50 ms on (exhume latency); off here: {why}")
+    if kinds & {"nic-reset", "napi-starved"}:
+        wanted.append("exhume record DIR --on nic-reset,napi-starved keeps the minutes before the next one")
+    if not recording.on("kernel-log"):
+        wanted.append(f"the kernel log; off here: {recording.why_off('kernel-log')}")
+    return tuple(wanted)

@@ -6,13 +6,18 @@ from exhume.findings.detectors import examine
 from exhume.findings.model import SEVERITIES, Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.verdict.advice import next_steps, remedies
-from exhume.verdict.chain import confidence, strongest
+from exhume.verdict.advice import advice, next_steps, remedies, switch_on
+from exhume.verdict.chain import Chain, accuses, chains, confidence, rank, strongest
+from exhume.verdict.hypotheses.core_saturated import offender
+from exhume.verdict.hypotheses.model import MOSTLY, Case
+from exhume.verdict.hypotheses.registry import HYPOTHESES
 from exhume.verdict.kinds import ACCUSES, CAUSES, CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from exhume.verdict.report import Culprit, Health, Link, Report, RuledOut, Source, Verdict, wall
 
 # How sure a finding on its own names what is wrong: it was measured, but nothing was shown to follow from it.
 ALONE = 0.8
+# Steal below this share is told after anything else that is wrong: some is always there on shared hosts.
+_MUCH_STEAL = 0.3
 
 
 def judge(recording: Recording, thresholds: Thresholds) -> Report:
@@ -24,7 +29,7 @@ def judge(recording: Recording, thresholds: Thresholds) -> Report:
     times = {time: wall(recording, time) for finding in findings for time in (finding.start, finding.end)}
     sources = tuple(Source(row["name"], row["state"], row["reason"], row["cost"]) for row in recording.sources().values())
     health = _health(recording, findings)
-    verdict = _verdict(health, findings, examined)
+    verdict = _verdict(recording, health, findings, examined)
     return Report(
         recording.node, wall(recording, start), wall(recording, end), health, verdict, tuple(findings), times, sources
     )
@@ -40,7 +45,7 @@ def _health(recording: Recording, findings: list[Finding]) -> Health:
     return "healthy" if recording.on("cpu") else "unknown"
 
 
-def _verdict(health: Health, findings: list[Finding], examined: list[Examined]) -> Verdict:
+def _verdict(recording: Recording, health: Health, findings: list[Finding], examined: list[Examined]) -> Verdict:
     found = {finding.kind for finding in findings if finding.severity != "info"}
     base = Verdict(
         None,
@@ -52,20 +57,33 @@ def _verdict(health: Health, findings: list[Finding], examined: list[Examined]) 
     )
     if health == "unknown":
         return base
-    serious = [finding for finding in findings if finding.severity != "info" and finding.kind not in TENANTS]
-    if not serious:
-        return replace(base, confidence=1.0, summary="No sign of starvation")
-    named = _named(serious)
+    judged = [finding for finding in findings if finding.kind not in TENANTS]
+    if not any(finding.severity != "info" for finding in judged):
+        case = Case(recording.node, tuple(findings), ())
+        return replace(base, confidence=1.0, summary="No sign of starvation", advice=advice(case), next=_tenants_steps(case))
+    named = _named(judged)
+    case = Case(recording.node, tuple(findings), named.chain)
     verdict = replace(
         base,
         cause=named.cause.kind if named.cause is not None else None,
-        subject=(named.cause or named.chain[0].finding).subject,
+        subject=named.subject,
         confidence=named.confidence,
         summary=_summary(named),
         chain=named.chain,
-        culprits=_culprits(named.chain),
+        culprits=_culprits(named, case),
+        against=tuple(_against(named, case, judged)),
     )
-    return replace(verdict, remedies=remedies(verdict), next=next_steps(verdict, findings))
+    return replace(
+        verdict,
+        remedies=remedies(case),
+        next=next_steps(case),
+        advice=advice(case),
+        switch_on=switch_on(recording, case, named.cause is not None),
+    )
+
+
+def _tenants_steps(case: Case) -> tuple[str, ...]:
+    return next_steps(case) if case.of("cpu-throttled") else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,47 +91,53 @@ class _Named:
     """What the verdict rests on."""
 
     cause: Finding | None
-    chain: tuple[Link, ...]
+    chain: Chain
     confidence: float
 
+    @property
+    def subject(self) -> str:
+        """Of a cause that is a symptom of nothing known, who did it."""
+        first = (self.cause or self.chain[0].finding) if self.chain else None
+        if first is None:
+            return ""
+        return (offender(first) or first.subject) if self.cause is not None and first.kind in SYMPTOMS else first.subject
 
-def _named(serious: list[Finding]) -> _Named:
-    chain = strongest(serious)
-    symptoms = [finding for kind in reversed(SYMPTOMS) for finding in serious if finding.kind == kind]
+
+def _named(judged: list[Finding]) -> _Named:
+    serious = [finding for finding in judged if finding.severity != "info"]
+    chain = strongest(judged)
     if chain and chain[-1].finding.kind in SYMPTOMS:
-        sure = confidence(chain)
-        if chain[0].finding.kind in CAUSES and sure >= ACCUSES:
-            return _Named(chain[0].finding, chain, sure)
-        return _Named(None, chain, 0.0)
+        return _Named(chain[0].finding, chain, confidence(chain)) if accuses(chain) else _seen(chain)
+    symptoms = [finding for kind in reversed(SYMPTOMS) for finding in serious if finding.kind == kind]
     if symptoms:
         # Whatever else is there, nothing says that it did this.
-        return _Named(None, (Link(symptoms[0], "", 1.0),), 0.0)
-    for kind in PAINS:
-        for finding in serious:
-            if finding.kind == kind:
-                return _Named(finding, (Link(finding, "", 1.0),), ALONE)
-    if chain and confidence(chain) >= ACCUSES:
+        return _seen((Link(symptoms[0], "", 1.0),))
+    if chain and accuses(chain) and chain[-1].finding.kind in PAINS:
+        return _Named(chain[0].finding, chain, confidence(chain))
+    pains = [finding for kind in PAINS for finding in serious if finding.kind == kind and _hurts(finding)]
+    if pains:
+        return _Named(pains[0], (Link(pains[0], "", 1.0),), ALONE)
+    if chain and accuses(chain):
         return _Named(chain[0].finding, chain, confidence(chain))
     first = min(serious, key=lambda finding: CAUSES.index(finding.kind) if finding.kind in CAUSES else len(CAUSES))
     alone = (Link(first, "", 1.0),)
     return _Named(first, alone, ALONE) if first.kind in CAUSES else _Named(None, alone, 0.0)
 
 
-_TITLES = {
-    "memcg-leak": "the zombie memory cgroups of {subject}",
-    "zombie-memcgs": "{count} zombie memory cgroups",
-    "cgroup-dirs-leak": "leaked cgroup directories",
-    "crash-loop": "zombie memory cgroups of the crash-looping {subject}",
-    "reclaim": "passes of memory reclaim",
-    "printk-flood": "floods of kernel messages",
-    "irq-imbalance": "network interrupts that all go to one core",
-    "steal": "other guests of the hypervisor",
-}
-_HARM = {
-    "core-saturated": "hold a core in the kernel",
-    "napi-starved": "keep {subject} from being polled",
-    "nic-reset": "starve {subject} until its driver resets",
-}
+def _hurts(pain: Finding) -> bool:
+    return pain.kind != "steal" or pain.number("steal") >= _MUCH_STEAL
+
+
+def _seen(chain: Chain) -> _Named:
+    """A symptom of which no cause is known. Who held the core, and in what, may have been seen all the same: that is one."""
+    first = next((link for link in chain if link.finding.kind in SYMPTOMS), chain[0])
+    rest = chain[chain.index(first) :]
+    sure = confidence((first, *rest[1:]))
+    held = first.finding.kind in ("core-saturated", "napi-starved", "soft-lockup")
+    known = first.finding.value("stack") is not None and (offender(first.finding) or first.finding.number("network itself"))
+    if held and known and first.finding.number("in turns") < MOSTLY and sure >= ACCUSES:
+        return _Named(first.finding, (Link(first.finding, "", 1.0), *rest[1:]), min(ALONE, sure))
+    return _Named(None, chain, 0.0)
 
 
 def _summary(named: _Named) -> str:
@@ -126,13 +150,15 @@ def _summary(named: _Named) -> str:
         if cause.kind == "crash-loop" and len(chain) > 1:
             return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind; no harm seen yet"
         return cause.summary + ("; no harm seen yet" if cause.kind in CONDITIONS[:3] else "")
-    title = _TITLES.get(cause.kind, cause.kind).format(subject=cause.subject, count=f"{cause.number('zombies'):,.0f}")
-    harm = _HARM.get(last.kind, "harm this node").format(subject=last.subject)
+    if cause is last:
+        return cause.summary
+    title = HYPOTHESES[cause.kind].title(cause) if cause.kind in HYPOTHESES else cause.kind
+    harm = (HYPOTHESES[last.kind].harm if last.kind in HYPOTHESES else "") or "harm this node"
     likely = "" if named.confidence >= 0.8 else "probably "
-    return f"{title} {likely}{harm}"
+    return f"{title} {likely}{harm.format(subject=last.subject)}"
 
 
-def _unexplained(chain: tuple[Link, ...]) -> str:
+def _unexplained(chain: Chain) -> str:
     """The worst that was seen; what may have led to it is in the chain, and is not proven."""
     last = chain[-1].finding
     if last.kind == "core-saturated" and last.value("not accounted") is None and last.value("stack") is None:
@@ -146,17 +172,31 @@ def _unexplained(chain: tuple[Link, ...]) -> str:
     return what if seen is not None else f"{what}; why is not visible"
 
 
-def _culprits(chain: tuple[Link, ...]) -> tuple[Culprit, ...]:
-    """Whose doing it is: who leaks, never who merely has to walk what was leaked."""
-    for link in chain:
-        if link.finding.kind == "memcg-leak":
-            return (Culprit(link.finding.subject, link.finding.number("share")),)
-    first = chain[0].finding
-    if first.kind == "crash-loop":
-        return (Culprit(first.subject, 1.0),)
-    process = first.value("its cgroup") or first.value("process")
-    if first.kind == "core-saturated" and isinstance(process, str):
-        return (Culprit(process, min(1.0, first.number("its system time") / max(1.0, first.number("longest")))),)
-    if first.kind == "napi-starved" and isinstance(process, str) and not first.number("network itself"):
-        return (Culprit(process, first.number("its share")),)
+def _culprits(named: _Named, case: Case) -> tuple[Culprit, ...]:
+    """Whose doing it is: of the cause, or of what the cause is a symptom of; nobody where nothing is known of it."""
+    for link in named.chain:
+        hypothesis = HYPOTHESES.get(link.finding.kind)
+        found = tuple(hypothesis.culprits(link.finding, case)) if hypothesis is not None else ()
+        if found:
+            return found
+        if link.finding.kind in PAINS or link.finding.kind == "memcg-walk":
+            return ()  # Those further on only suffer from it.
     return ()
+
+
+def _against(named: _Named, case: Case, judged: list[Finding]) -> list[str]:
+    """What does not fit the cause, and who else may have done it."""
+    if named.cause is None:
+        return []
+    hypothesis = HYPOTHESES.get(named.cause.kind)
+    doubts = list(hypothesis.against(named.cause, case)) if hypothesis is not None else []
+    doubts += [f"{link.finding.kind}: {link.because}" for link in named.chain[1:] if link.confidence < 0.75]
+    end, told = named.chain[-1].finding, {link.finding.kind for link in named.chain}
+    rivals: dict[str, Chain] = {}
+    for chain in chains(judged):
+        head = chain[0].finding
+        if chain[-1].finding is end and len(chain) > 1 and head.kind in CAUSES and head.kind not in told:
+            rivals[head.kind] = max(rivals.get(head.kind, ()), chain, key=rank)
+    for kind, chain in rivals.items():
+        doubts.append(f"{kind} may have had a part in it ({confidence(chain):.0%}): {chain[1].because}")
+    return doubts

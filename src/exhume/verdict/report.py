@@ -19,6 +19,8 @@ class Link:
     finding: Finding
     because: str
     confidence: float
+    disproof: str = ""
+    """What would show that it does not follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,20 @@ class Remedy:
     summary: str
 
 
+Cost = Literal["nothing", "a restart", "a reboot", "an upgrade", "capacity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about the cause, or what not to do although others would."""
+
+    text: str
+    because: str
+    cost: Cost = "nothing"
+    against: bool = False
+    """Advised against: it was tried in such cases, and the evidence here says that it would not help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     cause: str | None
@@ -53,6 +69,22 @@ class Verdict:
     remedies: tuple[Remedy, ...] = ()
     next: tuple[str, ...] = ()
     """What to do now, for people."""
+    against: tuple[str, ...] = ()
+    """Evidence that does not fit the cause."""
+    advice: tuple[Advice, ...] = ()
+    switch_on: tuple[str, ...] = ()
+    """What to switch on where the data cannot decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A time in which the node suffered, with its own verdict. Times are the recording's."""
+
+    start: int
+    end: int
+    health: Health
+    verdict: Verdict
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +104,10 @@ class Report:
     verdict: Verdict
     findings: tuple[Finding, ...]
     times: dict[int, str]
-    """Each finding's start and end (recording clock) as wall-clock text."""
+    """Each finding's and incident's start and end (recording clock) as wall-clock text."""
     sources: tuple[Source, ...]
+    incidents: tuple[Incident, ...] = ()
+    """In order of time. The verdict is that of the worst of them, of the last if several are; of the whole if there is none."""
 
 
 def wall(recording: Recording, time: int) -> str:
@@ -102,7 +136,12 @@ def as_json(report: Report) -> dict[str, Any]:
             "confidence": round(verdict.confidence, 2),
             "summary": verdict.summary,
             "chain": [
-                {"finding": ids[id(link.finding)], "because": link.because, "confidence": round(link.confidence, 2)}
+                {
+                    "finding": ids[id(link.finding)],
+                    "because": link.because,
+                    "confidence": round(link.confidence, 2),
+                    "disproof": link.disproof,
+                }
                 for link in verdict.chain
             ],
             "ruled_out": [{"kind": item.kind, "because": item.because} for item in verdict.ruled_out],
@@ -110,8 +149,24 @@ def as_json(report: Report) -> dict[str, Any]:
             "culprits": [{"subject": item.subject, "share": round(item.share, 3)} for item in verdict.culprits],
             "remedies": [{"id": r.id, "target": r.target, "summary": r.summary} for r in verdict.remedies],
             "next": list(verdict.next),
+            "against": list(verdict.against),
+            "advice": [
+                {"text": a.text, "because": a.because, "cost": a.cost, "advised": not a.against} for a in verdict.advice
+            ],
+            "switch_on": list(verdict.switch_on),
         },
-        "incidents": [],
+        "incidents": [
+            {
+                "start": report.times[incident.start],
+                "end": report.times[incident.end],
+                "health": incident.health,
+                "cause": incident.verdict.cause,
+                "subject": incident.verdict.subject,
+                "confidence": round(incident.verdict.confidence, 2),
+                "summary": incident.verdict.summary,
+            }
+            for incident in report.incidents
+        ],
         "findings": [
             {
                 "id": ids[id(finding)],

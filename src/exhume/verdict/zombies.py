@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from exhume.findings.forecast import PAIN
 from exhume.findings.leak_probability import leak
 from exhume.findings.thresholds import Thresholds
 from exhume.node.cgroup_events import churn, lives
@@ -15,9 +16,6 @@ SCHEMA = "exhume.zombies/1"
 # 6.18: mem_cgroup and its per-node parts, css, cgroup, kernfs and id nodes; and on each CPU its statistics.
 SLAB_BYTES = 18 << 10
 PERCPU_BYTES = 2 << 10
-# From about here on one pass of reclaim over zombies on tmpfs holds a core for the 5 s after which a network driver gives
-# up (4.6 s measured for 20,000 on Linux 6.18).
-PAIN = 20_000
 MILESTONES = (1_000, 10_000, PAIN)
 
 

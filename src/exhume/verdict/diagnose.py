@@ -1,0 +1,157 @@
+"""A recording as a whole: the incidents in it, each with its verdict, and the verdict on the worst of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from exhume.findings.detectors import examine
+from exhume.findings.model import Examined, Finding
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.part import part
+from exhume.recording.recording import Recording
+from exhume.recording.schema import TABLES
+from exhume.verdict.judge import judge
+from exhume.verdict.kinds import PAINS, SYMPTOMS
+from exhume.verdict.report import Health, Incident, Report, wall
+
+SECOND: Final = 1_000_000_000
+# What is further apart than this is another incident.
+APART: Final = 60 * SECOND
+# What is looked at before an incident and after it: a driver takes seconds to give up, and a minute to come back.
+BEFORE, AFTER = 60 * SECOND, 30 * SECOND
+# A recording up to this long is judged at once; of a longer one, parts are looked through for what hurt.
+AT_ONCE: Final = 15 * 60 * SECOND
+PIECE: Final = 10 * 60 * SECOND
+# Incidents that are judged each by itself, the longest; of further ones only when they were is told.
+MOST: Final = 12
+# How far back counts of groups are of use: what leaks does so for days.
+HISTORY: Final = 6 * 3600 * SECOND
+_HISTORIES: Final = ("memcg", "memcg_walk", "cgroup_dirs", "units")
+_SAMPLED: Final = ("samples", "stacks", "frames", "threads", "summary")
+_HEALTH: Final[tuple[Health, ...]] = ("healthy", "unknown", "warning", "critical")
+
+Times = tuple[int, int]
+
+
+class Folder(Protocol):
+    """A recording on disk."""
+
+    @property
+    def window(self) -> tuple[int, int]: ...
+    def load(self, start: int | None = None, end: int | None = None, tables: Iterable[str] | None = None) -> Recording: ...
+
+
+def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
+    """Of what is in memory."""
+    whole = judge(recording, thresholds)
+    times = _incidents(examine(recording, _ageless(thresholds)), recording.window)
+    if len(times) == 1 and _covers(times[0], recording.window):
+        return _report(whole, recording, [_incident(times[0], whole)])
+    return _report(whole, recording, _judged(times, lambda at: part(recording, at[0] - BEFORE, at[1] + AFTER), thresholds))
+
+
+def diagnose_folder(
+    folder: Folder,
+    thresholds: Thresholds,
+    start: int | None = None,
+    end: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Report:
+    """Of what is on disk: memory grows with an incident and not with the recording."""
+    first, last = folder.window
+    start, end = first if start is None else max(first, start), last + 1 if end is None else min(last + 1, end)
+    if end - start <= AT_ONCE:
+        return diagnose(_with_history(folder, start, end), thresholds)
+    times: list[Times] = []
+    tables = [name for name in TABLES if name not in _SAMPLED]
+    for at in range(start, end, PIECE):
+        if progress is not None:
+            progress((at - start) / (end - start))
+        piece = folder.load(at, min(end, at + PIECE), tables)
+        times += _incidents(examine(piece, _ageless(thresholds)), piece.window)
+    latest = folder.load(max(start, end - PIECE), end)
+    whole = judge(_with_history(folder, max(start, end - PIECE), end), thresholds)
+    merged = _merged(times)
+    found = _judged(merged, lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds)
+    report = _report(whole, latest, found)
+    return replace(report, start=wall(folder.load(start, start + SECOND, ("anchors",)), start))
+
+
+def _with_history(folder: Folder, start: int, end: int) -> Recording:
+    """A window, and what was counted before it."""
+    history = folder.load(max(folder.window[0], start - HISTORY), start, _HISTORIES) if start > folder.window[0] else None
+    recording = folder.load(start, end)
+    if history is None:
+        return recording
+    for name in _HISTORIES:
+        table = history[name]
+        table.extend(recording[name])
+        recording.tables[name] = table
+    return recording
+
+
+def _ageless(thresholds: Thresholds) -> Thresholds:
+    """What happened in a recording is as bad as it was, whenever that was."""
+    return replace(thresholds, recent_s=1 << 40)
+
+
+def _incidents(examined: Sequence[Examined], window: Times) -> list[Times]:
+    """When the node suffered: by its symptoms; and by what hurt it at other times."""
+    findings = [finding for one in examined for finding in one.findings if finding.severity != "info"]
+    suffered = _merged(times for finding in findings if finding.kind in SYMPTOMS for times in _times(finding, window))
+    hurt = _merged(times for finding in findings if finding.kind in PAINS for times in _times(finding, window))
+    return _merged([*suffered, *(times for times in hurt if not any(_together(times, other) for other in suffered))], 0)
+
+
+def _times(finding: Finding, window: Times) -> Iterable[Times]:
+    """Not before the recording began: what the kernel's log still had of earlier days is told, but nothing else is known."""
+    spans = [(span.start, span.end) for span in finding.spans] or [(finding.start, finding.end)]
+    first, last = window
+    return [(max(first, start), min(last, end)) for start, end in spans if end >= first and start <= last]
+
+
+def _together(one: Times, other: Times) -> bool:
+    return one[0] <= other[1] + APART and other[0] <= one[1] + APART
+
+
+def _merged(times: Iterable[Times], apart: int = APART) -> list[Times]:
+    found: list[Times] = []
+    for start, end in sorted(times):
+        if found and start <= found[-1][1] + apart:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _covers(times: Times, window: Times) -> bool:
+    return times[0] - BEFORE <= window[0] and times[1] + AFTER >= window[1]
+
+
+def _judged(times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds) -> list[Incident]:
+    chosen = sorted(sorted(times, key=lambda one: one[0] - one[1])[:MOST])
+    return [_incident(at, judge(load(at), thresholds)) for at in chosen]
+
+
+def _incident(at: Times, report: Report) -> Incident:
+    return Incident(*at, report.health, report.verdict, report.findings)
+
+
+def _report(whole: Report, recording: Recording, incidents: list[Incident]) -> Report:
+    """With the verdict on the worst of them, the last of those; they may be healthy, seen by themselves."""
+    sick = [incident for incident in incidents if incident.health in ("warning", "critical")]
+    times = dict(whole.times)
+    for incident in sick:
+        moments = [incident.start, incident.end]
+        moments += [moment for finding in incident.findings for moment in (finding.start, finding.end)]
+        times.update({moment: wall(recording, moment) for moment in moments})
+    if not sick:
+        return replace(whole, times=times)
+    worst = max(sick, key=lambda incident: (_HEALTH.index(incident.health), _known(incident), incident.end))
+    return replace(
+        whole, health=worst.health, verdict=worst.verdict, findings=worst.findings, times=times, incidents=tuple(sick)
+    )
+
+
+def _known(incident: Incident) -> bool:
+    return incident.verdict.cause is not None

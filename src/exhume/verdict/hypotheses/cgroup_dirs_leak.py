@@ -1,0 +1,51 @@
+"""cgroup-dirs-leak: visible cgroup directories that nobody removes. Whoever lists or walks them pays for all of them."""
+
+from collections.abc import Iterator
+
+from exhume.findings.model import Finding
+from exhume.verdict.hypotheses.model import MOSTLY, Case, Hypothesis, Judged, Rule, held_by, looked
+from exhume.verdict.hypotheses.model import seen_there as _seen
+from exhume.verdict.report import Culprit
+
+LISTED = "listed cgroup directories"
+
+
+def _saturate(dirs: Finding, core: Finding) -> Judged:
+    if not looked(core):
+        return 0.3, "both are there at once; no stack was taken to show that this core walks them"
+    walked = core.number("walked memory cgroups") + core.number("summed up statistics")
+    listed = core.number(LISTED)
+    if listed >= MOSTLY:
+        sure, seen = _seen(core, listed)
+        return min(0.9, sure), f"cgroup directories are listed and read {seen}, and these are most of them"
+    if walked + listed < MOSTLY:
+        return None
+    sure, seen = _seen(core, walked + listed)
+    return min(0.8, sure), f"cgroups are walked {seen}, and these directories are among them"
+
+
+def _are_walked(dirs: Finding, walk: Finding) -> Judged:
+    return 0.7, f"a walk visits every group, and {dirs.number('directories'):,.0f} of them are these directories"
+
+
+def _starve(dirs: Finding, napi: Finding) -> Judged:
+    listed = held_by(napi, LISTED, "cgroup directories were listed, these among them,", 0.85)
+    return listed or held_by(napi, "walked memory cgroups", "cgroups were walked, these directories among them,", 0.8)
+
+
+def _culprits(dirs: Finding, case: Case) -> Iterator[Culprit]:
+    maker = dirs.value("made by unit") or dirs.value("made by")
+    yield Culprit(str(maker) if maker and not dirs.value("hand") else dirs.subject, 1.0)
+
+
+HYPOTHESIS = Hypothesis(
+    "cgroup-dirs-leak",
+    title=lambda finding: f"the cgroup directories that pile up in {finding.subject}",
+    rules=(
+        Rule("memcg-walk", _are_walked, "a walk that is as long after they were removed"),
+        Rule("core-saturated", _saturate, "a core that is as full after they were removed"),
+        Rule("napi-starved", _starve, "stalls that go on after they were removed"),
+    ),
+    culprits=_culprits,
+    step="find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those without a process",
+)

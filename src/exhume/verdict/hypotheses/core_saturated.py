@@ -1,0 +1,72 @@
+"""core-saturated: a core that does nothing but kernel work. What needs that core waits."""
+
+from collections.abc import Iterator
+
+from exhume.findings.model import Finding
+from exhume.findings.spans import overlap_ns, total_ns
+from exhume.verdict.hypotheses.model import MOSTLY, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
+from exhume.verdict.report import Culprit
+
+# Its work is everybody's: whoever gave it that work is to be named, not it.
+HANDS = ("ksoftirqd/", "kworker/", "kswapd", "napi/", "migration/", "rcu", "kcompactd", "khugepaged")
+
+
+def _starves(core: Finding, napi: Finding) -> Judged:
+    """A queue is polled on the core that takes its interrupts. Once ksoftirqd owns the work there, or while softirqs are
+    off, a long stay in the kernel keeps the poll waiting; another core's does not. Joined by core and by overlap in time."""
+    number = core.value("core")
+    late = [span for span in napi.spans if span.core == number]
+    if not late and any(span.core >= 0 for span in napi.spans):
+        return None
+    together = overlap_ns(late, core.spans)
+    whole = total_ns(late)
+    if together:
+        share = together / whole
+        when = f"{together / 1e6:,.0f} of the {whole / 1e6:,.0f} ms in which the poll was late on core {number}"
+        if napi.value("stalls") is None:
+            return 0.9, f"at the same time, and the queue is served by core {number}"
+        if share >= MOSTLY:
+            return 0.95, f"the core was full of kernel time for {when}"
+        return 0.6, f"the core was full of kernel time for only {when}"
+    apart = max(0, core.start - napi.end, napi.start - core.end)
+    if late and napi.value("stalls") is not None:
+        # Both were measured, and were not at the same time.
+        return (0.3, f"on core {number}, too, but not at the same time") if apart <= TOGETHER_NS else None
+    if apart <= TOGETHER_NS:
+        if not late:
+            return 0.4, "at the same time; which core serves the queue is not known"
+        return 0.9, f"at the same time, and the queue is served by core {number}"
+    if not late:
+        return None
+    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
+
+
+def _locks_up(core: Finding, lockup: Finding) -> Judged:
+    if lockup.value("core") != core.value("core"):
+        return None
+    apart = max(0, core.start - lockup.end, lockup.start - core.end)
+    return (0.9, f"the same core, at the same time: {lockup.subject}") if apart <= TOGETHER_NS else None
+
+
+def offender(finding: Finding) -> str:
+    """Who held the core, where that is no hand of others'."""
+    process = str(finding.value("process") or "")
+    return "" if not process or process.startswith(HANDS) else program(finding)
+
+
+def _culprits(core: Finding, case: Case) -> Iterator[Culprit]:
+    if who := offender(core):
+        yield Culprit(who, min(1.0, core.number("its system time") / max(1.0, core.number("longest"))))
+
+
+HYPOTHESIS = Hypothesis(
+    "core-saturated",
+    title=lambda finding: f"the kernel's work for {offender(finding)}" if offender(finding) else "long stays in the kernel",
+    harm="hold a core in the kernel",
+    rules=(
+        Rule("soft-lockup", _locks_up, "a lockup on another core"),
+        Rule("napi-starved", _starves, "late polls while that core is not full"),
+    ),
+    culprits=_culprits,
+    step="exhume flame shows what the kernel does on core {core}; or perf record -g -C {core} -- sleep 5 && perf report",
+)

@@ -1,0 +1,69 @@
+"""crash-loop: a program that is started again and again. It harms by what it leaves behind each time."""
+
+from collections.abc import Iterator
+
+from exhume.findings.model import Finding
+from exhume.verdict.hypotheses.memcg_leak import culprits as of_leaks
+from exhume.verdict.hypotheses.model import Case, Hypothesis, Judged, Rule, within
+from exhume.verdict.report import Advice, Culprit
+
+_DISPROOF = "zombies that grow while it is stopped"
+
+
+def _is_the_leak(loop: Finding, leak: Finding) -> Judged:
+    if loop.subject in (leak.value("unit"), leak.value("made by unit")):
+        return 0.9, "the unit that owns the leaked cgroups is the one that restarts"
+    removed, stayed = loop.number("restarts in the window"), loop.number("unreleased")
+    place = loop.value("cgroup")
+    if (place and place in (leak.value("path"), leak.value("home"), leak.subject)) or within(leak.value("home"), place):
+        if stayed:
+            return 0.9, f"{stayed:,.0f} of the {removed:,.0f} groups that it made and removed there while we looked are zombies"
+        return 0.6, "its groups live in the same place"
+    if within(place, leak.value("home")):
+        return 0.8, "the zombies were below this unit's own cgroup"
+    maker = leak.value("made by")
+    if maker and maker in (loop.value("supervisor"), loop.value("process")):
+        return 0.85, f"{maker} makes the groups that stay behind"
+    return None
+
+
+def _leaks(loop: Finding, zombies: Finding) -> Judged:
+    """A unit is only blamed for zombies inside its own cgroup, or for a number that fits: a slice holds everybody's."""
+    if within(loop.value("cgroup"), zombies.value("parent")):
+        return 0.8, "the zombies were below this unit's own cgroup"
+    grew, meanwhile = zombies.number("growth"), loop.number("restarts in the window")
+    if stayed := loop.number("unreleased"):
+        return 0.8, f"{stayed:,.0f} of the {meanwhile:,.0f} groups that it made and removed while we looked are zombies"
+    if meanwhile >= 2 and 0.5 <= grew / meanwhile <= 2.0:
+        return 0.6, f"{meanwhile:,.0f} restarts and {grew:,.0f} new zombies while we looked"
+    restarts, count = loop.number("restarts"), zombies.number("zombies")
+    if restarts >= 100 and 0.8 <= count / restarts <= 1.25:
+        return 0.6, f"{restarts:,.0f} restarts, {count:,.0f} zombies: about one each"
+    return None
+
+
+def _culprits(loop: Finding, case: Case) -> Iterator[Culprit]:
+    """The one that loops, and who else leaks, if that is what is the matter."""
+    linked = next((link.finding for link in case.chain if link.finding.kind == "memcg-leak"), None)
+    if linked is None:
+        yield Culprit(loop.subject, 1.0)
+        return
+    yield Culprit(loop.subject, linked.number("share"))
+    others = [each for each in case.of("memcg-leak") if each is not linked]
+    yield from of_leaks(linked, Case(case.node, tuple(others), case.chain))
+
+
+def _advice(loop: Finding, case: Case) -> Iterator[Advice]:
+    unit = loop.value("unit") or loop.subject
+    if any(agent.subject == unit for agent in case.of("unused-agent", serious=False)):
+        yield Advice(f"disable {unit}: systemctl disable --now {unit}", "it never gets to work, and nothing here needs it")
+
+
+HYPOTHESIS = Hypothesis(
+    "crash-loop",
+    title=lambda finding: f"zombie memory cgroups of the crash-looping {finding.subject}",
+    rules=(Rule("memcg-leak", _is_the_leak, _DISPROOF), Rule("zombie-memcgs", _leaks, _DISPROOF)),
+    culprits=_culprits,
+    step="journalctl -u {subject} -n 50 says why it exits; systemctl disable --now {subject} if nothing needs it",
+    advice=_advice,
+)

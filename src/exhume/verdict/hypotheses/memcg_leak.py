@@ -1,0 +1,65 @@
+"""memcg-leak: somebody makes memory cgroups and leaves dead ones behind, again and again."""
+
+from collections.abc import Iterator
+
+from exhume.findings.model import Finding
+from exhume.verdict.hypotheses.model import Case, Hypothesis, Judged, Rule
+from exhume.verdict.report import Advice, Culprit, Remedy
+
+
+def _makes_zombies(leak: Finding, zombies: Finding) -> Judged:
+    return 0.97, f"{leak.number('share'):.0%} of all zombies were found there, by name"
+
+
+def owner(leak: Finding) -> str:
+    """Who it is: the unit, else the program that makes the groups where it does so on its own account, else the place."""
+    for what in ("unit", "made by unit", "pod"):
+        value = leak.value(what)
+        if value:
+            return str(value)
+    return leak.subject
+
+
+def culprits(leak: Finding, case: Case) -> Iterator[Culprit]:
+    """Every place that leaks has its share, the largest first."""
+    for each in sorted(case.of("memcg-leak"), key=lambda one: -one.number("share")):
+        yield Culprit(owner(each), each.number("share"))
+
+
+def advice(leak: Finding, case: Case) -> Iterator[Advice]:
+    whose = owner(leak)
+    unused = [agent.subject for agent in case.of("unused-agent", serious=False)]
+    if whose in unused:
+        yield Advice(f"disable {whose}: systemctl disable --now {whose}", "it leaks, and nothing on this node needs it")
+    rate, count = leak.number("rate"), leak.number("zombies")
+    if rate > 0 and count / rate >= 1:
+        lasts = count / rate / 24
+        how_long = f"{lasts:.1f} days" if lasts >= 1 else f"{lasts * 24:.0f} hours"
+        yield Advice(
+            "reboot only after the leak is stopped",
+            f"at {rate:,.0f} an hour the same number is back {how_long} after a reboot; a purge needs none",
+            cost="a reboot",
+            against=True,
+        )
+    if case.node.cgroups == "v1":
+        yield Advice(
+            "move to cgroup v2, or to a kernel that releases dead groups",
+            "on v1 nothing but reclaim lets go of them, and they are counted by nobody",
+            cost="an upgrade",
+        )
+
+
+def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
+    home = finding.value("home") or finding.value("parent") or "/"
+    yield Remedy("purge-zombies", str(home), f"exhume zombies purge --under {home}")
+
+
+HYPOTHESIS = Hypothesis(
+    "memcg-leak",
+    title=lambda finding: f"the zombie memory cgroups of {owner(finding)}",
+    rules=(Rule("zombie-memcgs", _makes_zombies, "zombies that stay the same in number while the groups there come and go"),),
+    culprits=culprits,
+    step="exhume zombies --follow 30s shows the leak's rate; stop and disable what owns it if nothing needs it",
+    advice=advice,
+    remedies=remedies,
+)

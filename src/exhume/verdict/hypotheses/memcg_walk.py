@@ -1,0 +1,49 @@
+"""memcg-walk: the kernel goes from memory cgroup to memory cgroup for somebody. That is work, not a fault of who asked."""
+
+from exhume.findings.model import Finding
+from exhume.findings.spans import overlap_ns, total_ns
+from exhume.verdict.hypotheses.model import HARDLY, MOSTLY, Hypothesis, Judged, Rule, held_by, in_the_trace, looked
+
+
+def _saturates(walk: Finding, core: Finding) -> Judged:
+    number = core.value("core")
+    there = [span for span in walk.spans if span.core == number]
+    share = overlap_ns(there, core.spans) / max(1, total_ns(core.spans))
+    seen = core.number("walked memory cgroups") + core.number("summed up statistics") if looked(core) else 0.0
+    if max(share, seen) < HARDLY:
+        return None
+    who = walk.value("process") or walk.subject
+    through = f" through {walk.value('through')}" if walk.value("through") else ""
+    if max(share, seen) >= MOSTLY:
+        return 0.95, f"{who} walked them there{through} in {max(share, seen):.0%} of that time"
+    return 0.4, f"{who} walked them there{through} in only {max(share, seen):.0%} of that time"
+
+
+def _starves(walk: Finding, napi: Finding) -> Judged:
+    cores = {span.core for span in napi.spans}
+    there = [span for span in walk.spans if span.core in cores]
+    share = overlap_ns(there, napi.spans) / max(1, total_ns(napi.spans))
+    who = walk.value("process") or walk.subject
+    if share >= MOSTLY and napi.number("steal") < MOSTLY:
+        return 0.93, f"{who} walked memory cgroups on that core in {share:.0%} of the time in which the poll was late"
+    return held_by(napi, "walked memory cgroups", f"{who} walked memory cgroups")
+
+
+def _locks_up(walk: Finding, lockup: Finding) -> Judged:
+    return in_the_trace(lockup, "walked memory cgroups", "memory cgroups are walked")
+
+
+def _title(walk: Finding) -> str:
+    return f"walks of memory cgroups by {walk.value('process') or walk.subject}"
+
+
+HYPOTHESIS = Hypothesis(
+    "memcg-walk",
+    title=_title,
+    rules=(
+        Rule("core-saturated", _saturates, "the core being full while nobody walks"),
+        Rule("napi-starved", _starves, "late polls while nobody walks"),
+        Rule("soft-lockup", _locks_up, "a lockup without a walk in its trace"),
+    ),
+    step="exhume zombies says how many groups there are to walk, and whose",
+)
