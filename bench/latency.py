@@ -13,7 +13,7 @@ from bench.measure import ENVIRONMENT, Row
 from exhume.node.root import Root
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options, Told
-from tests.starved import SENDER, Link, held, hold, link
+from tests.starved import FAR, RECEIVER, SENDER, Link, held, hold, link
 
 LENGTHS_MS = (100, 300, 700)
 TIMES = 20
@@ -114,6 +114,22 @@ def _rate(process: "subprocess.Popen[str]") -> float:
     return float(output)
 
 
+def _delivered(seconds: float) -> float:
+    """Packets a second that came out at the far end: what is sent into a queue that is full is no traffic."""
+    before, begin = _received(), time.monotonic()
+    _flood(seconds).communicate()
+    return (_received() - before) / (time.monotonic() - begin)
+
+
+def _received() -> int:
+    done = subprocess.run(("ip", "netns", "exec", RECEIVER, "cat", "/proc/net/dev"), capture_output=True, text=True, check=True)
+    return next(int(line.split(":")[1].split()[1]) for line in done.stdout.splitlines() if line.strip().startswith(FAR + ":"))
+
+
+def _ping_ponged(seconds: float) -> float:
+    return _rate(_ping_pong(seconds))
+
+
 _PING_PONG = """
 import os, sys, time
 a, b = os.pipe(); c, d = os.pipe()
@@ -139,31 +155,51 @@ def _ping_pong(seconds: float) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def _pairs(load: Callable[[float], "subprocess.Popen[str]"]) -> tuple[list[float], list[float]]:
-    """Rates without and with the watch, in turns; a turn is a period of the probes' windows."""
-    without, beside = [], []
+# Something that wakes as often as the watch and uses as much of a core, but looks at nothing: what any watcher would cost here.
+_NOTHING = """
+import os, sys, time
+os.setpriority(os.PRIO_PROCESS, 0, -15)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    begin = time.thread_time_ns()
+    while time.thread_time_ns() - begin < 250_000:
+        pass
+    time.sleep(0.025)
+"""
+
+
+def _turns(load: Callable[[float], float]) -> tuple[list[float], list[float], list[float]]:
+    """Rates alone, beside the watch, and beside something that does nothing, in turns; a turn is a period of the probes'
+    windows."""
+    alone, beside, control = [], [], []
     watch = [sys.executable, "-m", "exhume", "latency", "--json", "--for", f"{PAIR_S + 4}s"]
     for _ in range(PAIRS):
-        without.append(_rate(load(PAIR_S)))
+        alone.append(load(PAIR_S))
         process = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         time.sleep(1.5)  # its first window is open already, and is part of what is measured
-        beside.append(_rate(load(PAIR_S)))
+        beside.append(load(PAIR_S))
         output, _ = process.communicate()
         json.loads(output)
-    return without, beside
+        nothing = subprocess.Popen([sys.executable, "-c", _NOTHING, str(PAIR_S + 2)])
+        time.sleep(0.5)
+        control.append(load(PAIR_S))
+        nothing.wait()
+    return alone, beside, control
 
 
 def latency_overhead() -> Iterator[Row]:
-    """Packets over veth, and a ping-pong over a pipe, without and with `exhume latency`, in interleaved pairs."""
+    """Packets over veth, and a ping-pong over a pipe, without and with `exhume latency`, in interleaved turns."""
     for what, setup in (("packets/s over veth, no NAPI", False), ("packets/s over veth, NAPI thread", True)):
         with link(traffic=False, threaded=setup):
-            yield _overhead(what, *_pairs(_flood))
-    yield _overhead("ping-pongs/s over a pipe, one core", *_pairs(_ping_pong))
+            yield from _overhead(what, *_turns(_delivered))
+    yield from _overhead("ping-pongs/s over a pipe, one core", *_turns(_ping_ponged))
 
 
-def _overhead(what: str, without: list[float], beside: list[float]) -> Row:
-    ratios = sorted(on / off for on, off in zip(beside, without, strict=True))
-    print(f"  {what}: {', '.join(f'{ratio:.3f}' for ratio in ratios)}", file=sys.stderr)
+def _overhead(what: str, alone: list[float], beside: list[float], control: list[float]) -> Iterator[Row]:
+    for name, rates in (("the watch", beside), ("nothing", control)):
+        ratios = sorted(on / off for on, off in zip(rates, alone, strict=True))
+        print(f"  {what}, beside {name}: {', '.join(f'{ratio:.3f}' for ratio in ratios)}", file=sys.stderr)
     # The bar is for the rate without over the rate beside: 97 % is 1.031.
-    middle = statistics.median(without), statistics.median(beside)
-    return Row(f"{what}: without against with", middle[0] / 1000, middle[1] / 1000, "k/s", 1 / 0.97)
+    middle = statistics.median(alone) / 1000
+    yield Row(f"{what}: alone against beside the watch", middle, statistics.median(beside) / 1000, "k/s", 1 / 0.97)
+    yield Row("  against beside something that only wakes as often", middle, statistics.median(control) / 1000, "k/s", None)
