@@ -116,7 +116,7 @@ def test_a_throttled_tenant_on_an_idle_node_does_not_make_the_node_sick() -> Non
 def crash_loop(recording: Recording, unit: str = "poller.service", restarts: tuple[int, int] = (40, 42)) -> None:
     for i, count in enumerate(restarts):
         recording["units"].add(
-            i * SECOND, unit, "activating", "auto-restart", count, "exit-code", "enabled", 0, f"/system.slice/{unit}"
+            i * SECOND, unit, "activating", "auto-restart", count, "exit-code", "enabled", 0, f"/system.slice/{unit}", "?"
         )
 
 

@@ -17,14 +17,16 @@ def next_steps(case: Case) -> tuple[str, ...]:
     """At most three, for the findings of the chain first."""
     ordered = [link.finding for link in case.chain]
     ordered += [finding for finding in case.findings if finding.severity != "info" and finding not in ordered]
-    steps = [_step(finding) for finding in ordered]
+    steps = [_step(finding, case) for finding in ordered]
     return tuple(dict.fromkeys(filter(None, steps)))[:MOST]
 
 
-def _step(finding: Finding) -> str:
+def _step(finding: Finding, case: Case) -> str:
     hypothesis = HYPOTHESES.get(finding.kind)
-    if hypothesis is None or not hypothesis.step:
+    if hypothesis is None:
         return ""
+    if not isinstance(hypothesis.step, str):
+        return hypothesis.step(finding, case)
     directory = finding.value("directory") or f"/sys/fs/cgroup{finding.subject}"
     return hypothesis.step.format(subject=finding.subject, core=finding.value("core"), directory=directory)
 

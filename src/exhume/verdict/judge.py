@@ -62,7 +62,7 @@ def _verdict(recording: Recording, health: Health, findings: list[Finding], exam
         case = Case(recording.node, tuple(findings), ())
         return replace(base, confidence=1.0, summary="No sign of starvation", advice=advice(case), next=_tenants_steps(case))
     named = _named(judged)
-    case = Case(recording.node, tuple(findings), named.chain)
+    case = Case(recording.node, tuple(findings), named.chain, tuple(item.kind for item in base.ruled_out))
     verdict = replace(
         base,
         cause=named.cause.kind if named.cause is not None else None,

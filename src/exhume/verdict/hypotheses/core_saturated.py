@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.findings.spans import overlap_ns, total_ns
-from exhume.verdict.hypotheses.model import MOSTLY, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
+from exhume.verdict.hypotheses.model import MOSTLY, SECOND_NS, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
 from exhume.verdict.report import Culprit
 
 # Its work is everybody's: whoever gave it that work is to be named, not it.
@@ -28,6 +28,8 @@ def _starves(core: Finding, napi: Finding) -> Judged:
         if share >= MOSTLY:
             return 0.95, f"the core was full of kernel time for {when}"
         return 0.6, f"the core was full of kernel time for only {when}"
+    if not late and (alike := _alike(core, napi)):
+        return 0.75, f"which core serves the queue is not known, but this one was full {alike}"
     apart = max(0, core.start - napi.end, napi.start - core.end)
     if late and napi.value("stalls") is not None:
         # Both were measured, and were not at the same time.
@@ -39,6 +41,17 @@ def _starves(core: Finding, napi: Finding) -> Judged:
     if not late:
         return None
     return 0.4, f"core {number} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
+
+
+def _alike(core: Finding, napi: Finding) -> str:
+    """Whether the core was full for just as long as the poll was late: begin and end of both are within a tenth of it."""
+    for late in napi.spans:
+        length = late.end - late.start
+        for full in core.spans:
+            near = max(abs(full.start - late.start), abs(full.end - late.end)) <= length / 10
+            if length >= SECOND_NS and near:
+                return f"for the same {(full.end - full.start) / 1e6:,.0f} ms"
+    return ""
 
 
 def _locks_up(core: Finding, lockup: Finding) -> Judged:

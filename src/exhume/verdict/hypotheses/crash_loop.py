@@ -59,11 +59,21 @@ def _advice(loop: Finding, case: Case) -> Iterator[Advice]:
         yield Advice(f"disable {unit}: systemctl disable --now {unit}", "it never gets to work, and nothing here needs it")
 
 
+def _step(loop: Finding, case: Case) -> str:
+    unit = next((str(name) for name in (loop.value("unit"), loop.subject) if name and str(name).endswith(".service")), "")
+    if unit:
+        return f"journalctl -u {unit} -n 50 says why it exits; systemctl disable --now {unit} if nothing needs it"
+    who = loop.value("supervisor") or loop.value("process")
+    return (
+        f"find out why what {who} starts there does not stay" if who else f"find out what starts {loop.subject} again and again"
+    )
+
+
 HYPOTHESIS = Hypothesis(
     "crash-loop",
     title=lambda finding: f"zombie memory cgroups of the crash-looping {finding.subject}",
     rules=(Rule("memcg-leak", _is_the_leak, _DISPROOF), Rule("zombie-memcgs", _leaks, _DISPROOF)),
     culprits=_culprits,
-    step="journalctl -u {subject} -n 50 says why it exits; systemctl disable --now {subject} if nothing needs it",
+    step=_step,
     advice=_advice,
 )

@@ -1,8 +1,22 @@
 """memcg-walk: the kernel goes from memory cgroup to memory cgroup for somebody. That is work, not a fault of who asked."""
 
+from collections.abc import Iterator
+
 from exhume.findings.model import Finding
 from exhume.findings.spans import overlap_ns, total_ns
-from exhume.verdict.hypotheses.model import HARDLY, MOSTLY, Hypothesis, Judged, Rule, held_by, in_the_trace, looked
+from exhume.verdict.hypotheses.model import (
+    HARDLY,
+    MOSTLY,
+    Case,
+    Hypothesis,
+    Judged,
+    Rule,
+    held_by,
+    in_the_trace,
+    looked,
+    program,
+)
+from exhume.verdict.report import Culprit
 
 
 def _saturates(walk: Finding, core: Finding) -> Judged:
@@ -33,6 +47,17 @@ def _locks_up(walk: Finding, lockup: Finding) -> Judged:
     return in_the_trace(lockup, "walked memory cgroups", "memory cgroups are walked")
 
 
+def _culprits(walk: Finding, case: Case) -> Iterator[Culprit]:
+    """Who asks, but only where it is known that the dead are few: else it is those who left them."""
+    few = "zombie-memcgs" in case.ruled_out or (case.of("zombie-memcgs", serious=False) and not case.of("zombie-memcgs"))
+    if few and not case.of("cgroup-dirs-leak") and (who := program(walk)):
+        yield Culprit(who, walk.number("core share") or 1.0)
+
+
+def _step(walk: Finding, case: Case) -> str:
+    return "" if case.of("zombie-memcgs") else "exhume zombies says how many groups there are to walk, and whose"
+
+
 def _title(walk: Finding) -> str:
     return f"walks of memory cgroups by {walk.value('process') or walk.subject}"
 
@@ -45,5 +70,6 @@ HYPOTHESIS = Hypothesis(
         Rule("napi-starved", _starves, "late polls while nobody walks"),
         Rule("soft-lockup", _locks_up, "a lockup without a walk in its trace"),
     ),
-    step="exhume zombies says how many groups there are to walk, and whose",
+    culprits=_culprits,
+    step=_step,
 )

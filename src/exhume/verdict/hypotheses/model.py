@@ -35,6 +35,8 @@ class Case:
     node: Node
     findings: tuple[Finding, ...]
     chain: tuple[Link, ...]
+    ruled_out: tuple[str, ...] = ()
+    """Kinds that were looked for and are not there."""
 
     def of(self, kind: str, serious: bool = True) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind == kind and (finding.severity != "info" or not serious)]
@@ -71,8 +73,8 @@ class Hypothesis:
     rules: tuple[Rule, ...] = ()
     culprits: Callable[[Finding, Case], Iterable[Culprit]] = _nobody
     """Whose doing it is, if it is the cause: who leaks, never who merely has to walk what was leaked."""
-    step: str = ""
-    """What to do or to look at next, with {subject} and evidence by its name; only commands that exist and do no harm."""
+    step: str | Callable[[Finding, Case], str] = ""
+    """What to do or to look at next, with {subject}, {core} and {directory}; only commands that exist and do no harm."""
     advice: Callable[[Finding, Case], Iterable[Advice]] = _nothing
     remedies: Callable[[Finding, Case], Iterable[Remedy]] = _no_remedy
     """What exhume itself can do about it."""

@@ -22,12 +22,21 @@ def _hangs(stall: Finding, lockup: Finding) -> Judged:
     return (0.5, "tasks hung while all others waited for the disk") if apart <= TOGETHER_NS else None
 
 
+def _resets(stall: Finding, reset: Finding) -> Judged:
+    """Drivers look after their device in work queues and timers, which wait for the same locks and cores as all others."""
+    moments = [span.end for span in reset.spans] or [reset.end]
+    if not any(stall.start <= moment <= stall.end + TOGETHER_NS for moment in moments):
+        return None
+    return 0.55, f"the driver gave up on {reset.subject} while all tasks waited for the disk, and no core was seen to be full"
+
+
 HYPOTHESIS = Hypothesis(
     "writeback-stall",
     title=lambda finding: "waits for a disk that does not keep up with writes",
     rules=(
         Rule("core-saturated", _saturates, "a core that is full while nothing is written"),
         Rule("napi-starved", _starves, "late polls while nothing is written"),
+        Rule("nic-reset", _resets, "resets while nothing is written"),
         Rule("soft-lockup", _hangs, "tasks that hang while nothing is written"),
     ),
     step="the disk does not keep up with writes: iostat -x 1 shows which",

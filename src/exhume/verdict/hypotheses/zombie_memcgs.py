@@ -84,7 +84,6 @@ def _lock_up(zombies: Finding, lockup: Finding) -> Judged:
 def _advice(zombies: Finding, case: Case) -> Iterator[Advice]:
     if not case.has("core-saturated", "napi-starved", "nic-reset", "soft-lockup"):
         return
-    walk = next((link.finding for link in case.chain if link.finding.kind == "memcg-walk"), None)
     core = next((link.finding for link in case.chain if link.finding.kind == "core-saturated"), None)
     faults = core.number("served page faults") if core is not None and looked(core) else None
     if faults is not None and faults < HARDLY:
@@ -93,10 +92,9 @@ def _advice(zombies: Finding, case: Case) -> Iterator[Advice]:
             f"page faults are served in {faults:.0%} of the samples of that core: they are not what it is busy with",
             against=True,
         )
-    where = f" on core {walk.number('core'):.0f}" if walk is not None and walk.value("core") is not None else ""
     yield Advice(
         "pinning programs or interrupts to other cores",
-        f"the walk is as long wherever it runs{where}; it moves the stall and does not shorten it",
+        "the walk is as long wherever it runs: it moves the stall and does not shorten it",
         against=True,
     )
 
