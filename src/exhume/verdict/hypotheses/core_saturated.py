@@ -62,13 +62,19 @@ def _locks_up(core: Finding, lockup: Finding) -> Judged:
 
 
 def offender(finding: Finding) -> str:
-    """Who held the core, where that is no hand of others'."""
+    """Who held the core, where that is no hand of others'; of one that is busy with packets, who sends them."""
+    if sender := finding.value("packets sent by"):
+        return str(finding.value("sender's cgroup") or sender)
+    if finding.number("network itself") >= MOSTLY:
+        return ""
     process = str(finding.value("process") or "")
     return "" if not process or process.startswith(HANDS) else program(finding)
 
 
 def _culprits(core: Finding, case: Case) -> Iterator[Culprit]:
-    if who := offender(core):
+    if (who := offender(core)) and core.value("packets sent by"):
+        yield Culprit(who, core.number("its sends"))
+    elif who:
         yield Culprit(who, min(1.0, core.number("its system time") / max(1.0, core.number("longest"))))
 
 

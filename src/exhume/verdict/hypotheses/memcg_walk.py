@@ -48,10 +48,15 @@ def _locks_up(walk: Finding, lockup: Finding) -> Judged:
 
 
 def _culprits(walk: Finding, case: Case) -> Iterator[Culprit]:
-    """Who asks, but only where it is known that the dead are few: else it is those who left them."""
+    """All who ask, but only where it is known that the dead are few: else it is those who left them."""
     few = "zombie-memcgs" in case.ruled_out or (case.of("zombie-memcgs", serious=False) and not case.of("zombie-memcgs"))
-    if few and not case.of("cgroup-dirs-leak") and (who := program(walk)):
-        yield Culprit(who, walk.number("core share") or 1.0)
+    if not few or case.of("cgroup-dirs-leak"):
+        return
+    walks = sorted(case.of("memcg-walk"), key=lambda each: -each.number("walked")) or [walk]
+    whole = sum(each.number("walked") for each in walks)
+    for each in walks:
+        if who := program(each):
+            yield Culprit(who, each.number("walked") / max(1.0, whole))
 
 
 def _step(walk: Finding, case: Case) -> str:
