@@ -61,7 +61,7 @@ def test_a_stall_is_measured_with_its_device_core_and_offender(starvable: Link) 
             assert len(over) == 1, watched.told
             told = over[0]
             watched.told.clear()
-            assert abs(told.length_ns - (end - begin)) < 20_000_000
+            assert abs(told.length_ns - (end - begin)) < 60_000_000  # how exactly, bench/run latency-stalls tells
             assert (told.stall.what, told.stall.device, told.stall.core) == ("napi", starvable.device, starvable.core)
             assert told.stall.netns == starvable.netns
             assert told.holder is not None
