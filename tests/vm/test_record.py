@@ -85,14 +85,14 @@ class Story:
         return [event for event in self.seen["events"] if event["kind"] == kind]
 
 
-def machine(kernel: str, hierarchy: vm.Hierarchy, always: bool = False) -> Any:
-    return pytest.param((kernel, hierarchy), id=f"{kernel}-{hierarchy}", marks=[] if always else [pytest.mark.long])
+def machine(kernel: str, hierarchy: vm.Hierarchy) -> Any:
+    return pytest.param((kernel, hierarchy), id=f"{kernel}-{hierarchy}", marks=[pytest.mark.long])
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        machine("6.1", "v2", always=True),
+        machine("6.1", "v2"),
         machine("6.1", "v1"),
         machine("5.10", "v1"),
         machine("6.12", "v2"),
