@@ -6,6 +6,7 @@ of its own and says how sure it is and why, or None), what would disprove that, 
 are, what can be done about it, and what speaks against it. It opens nothing and remembers nothing. tests/incidents holds all
 of them against incidents as they were told in public; `exhume lab score` against real ones.
 
-Confidence, so that all mean the same: 0.95 was seen on that core at that time; 0.8 fits by name, place and number; 0.6 fits,
+Confidence, so that all mean the same: 0.99 was seen on that core for nearly all of that time, or was said by the driver itself;
+0.95 was seen there for most of it; 0.8 fits by name, place and number; 0.6 fits,
 and what would prove it was not looked at; 0.4 both were there, little more; below 0.25 it is no link.
 """

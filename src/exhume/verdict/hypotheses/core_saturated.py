@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.findings.spans import overlap_ns, total_ns
-from exhume.verdict.hypotheses.model import MOSTLY, SECOND_NS, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
+from exhume.verdict.hypotheses.model import MOSTLY, NEARLY, SECOND_NS, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
 from exhume.verdict.report import Culprit
 
 # Its work is everybody's: whoever gave it that work is to be named, not it.
@@ -24,9 +24,10 @@ def _starves(core: Finding, napi: Finding) -> Judged:
         share = together / whole
         when = f"{together / 1e6:,.0f} of the {whole / 1e6:,.0f} ms in which the poll was late on core {number}"
         if napi.value("stalls") is None:
-            return 0.9, f"at the same time, and the queue is served by core {number}"
+            sure = 0.97 if share >= NEARLY else 0.9
+            return sure, f"at the same time, and the queue is served by core {number}"
         if share >= MOSTLY:
-            return 0.95, f"the core was full of kernel time for {when}"
+            return (0.99 if share >= NEARLY else 0.95), f"the core was full of kernel time for {when}"
         return 0.6, f"the core was full of kernel time for only {when}"
     if not late and (alike := _alike(core, napi)):
         return 0.75, f"which core serves the queue is not known, but this one was full {alike}"

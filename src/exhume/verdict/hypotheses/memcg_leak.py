@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
-from exhume.verdict.hypotheses.model import Case, Hypothesis, Judged, Rule
+from exhume.verdict.hypotheses.model import NEARLY, Case, Hypothesis, Judged, Rule
 from exhume.verdict.report import Advice, Culprit, Remedy
 
 
 def _makes_zombies(leak: Finding, zombies: Finding) -> Judged:
-    return 0.97, f"{leak.number('share'):.0%} of all zombies were found there, by name"
+    share = leak.number("share")
+    return (0.99 if share >= NEARLY else 0.97), f"{share:.0%} of all zombies were found there, by name"
 
 
 def owner(leak: Finding) -> str:
@@ -36,7 +37,7 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
         lasts = count / rate / 24
         how_long = f"{lasts:.1f} days" if lasts >= 1 else f"{lasts * 24:.0f} hours"
         yield Advice(
-            "reboot only after the leak is stopped",
+            "a reboot before the leak is stopped",
             f"at {rate:,.0f} an hour the same number is back {how_long} after a reboot; a purge needs none",
             cost="a reboot",
             against=True,

@@ -7,6 +7,7 @@ from exhume.findings.spans import overlap_ns, total_ns
 from exhume.verdict.hypotheses.model import (
     HARDLY,
     MOSTLY,
+    NEARLY,
     Case,
     Hypothesis,
     Judged,
@@ -29,7 +30,9 @@ def _saturates(walk: Finding, core: Finding) -> Judged:
     who = walk.value("process") or walk.subject
     through = f" through {walk.value('through')}" if walk.value("through") else ""
     if max(share, seen) >= MOSTLY:
-        return 0.95, f"{who} walked them there{through} in {max(share, seen):.0%} of that time"
+        return (
+            0.99 if max(share, seen) >= NEARLY else 0.95
+        ), f"{who} walked them there{through} in {max(share, seen):.0%} of that time"
     return 0.4, f"{who} walked them there{through} in only {max(share, seen):.0%} of that time"
 
 
@@ -39,7 +42,9 @@ def _starves(walk: Finding, napi: Finding) -> Judged:
     share = overlap_ns(there, napi.spans) / max(1, total_ns(napi.spans))
     who = walk.value("process") or walk.subject
     if share >= MOSTLY and napi.number("steal") < MOSTLY:
-        return 0.93, f"{who} walked memory cgroups on that core in {share:.0%} of the time in which the poll was late"
+        return (
+            0.97 if share >= NEARLY else 0.93
+        ), f"{who} walked memory cgroups on that core in {share:.0%} of the time in which the poll was late"
     return held_by(napi, "walked memory cgroups", f"{who} walked memory cgroups")
 
 

@@ -12,7 +12,7 @@ Judged = tuple[float, str] | None
 
 # Shares of what was seen (stack samples of a core, stalls with a stack) from which it is the explanation, and below which it
 # is none: what was seen was something else.
-MOSTLY, HARDLY = 0.5, 0.1
+NEARLY, MOSTLY, HARDLY = 0.9, 0.5, 0.1
 SECOND_NS = 10**9
 # What happened longer before or after than this is not put side by side.
 TOGETHER_NS = 60 * SECOND_NS
@@ -97,11 +97,11 @@ def seen_there(core: Finding, share: float) -> tuple[float, str]:
     who = core.value("process")
     said = f"in {share:.0%} of the stack samples of this core" + (f", most of them {who}'s" if who is not None else "")
     if core.number("sampled") >= MOSTLY:
-        return 0.95, said
+        return (0.99 if min(share, core.number("sampled")) >= NEARLY else 0.95), said
     return 0.75, f"{said}, which were taken in {core.number('sampled'):.0%} of that time"
 
 
-def filled_by(core: Finding, what: str, said: str, most: float = 0.95) -> Judged:
+def filled_by(core: Finding, what: str, said: str, most: float = 0.99) -> Judged:
     """A core full of kernel time, by what its stacks show: most of them this work, or it is no explanation."""
     share = core.number(what)
     if not looked(core) or share < MOSTLY:
@@ -118,7 +118,9 @@ def held_by(napi: Finding, what: str, said: str, sure: float = 0.93) -> Judged:
     where = f"in {share:.0%} of the time in which the poll was late"
     if napi.number("steal") >= MOSTLY:
         return 0.4, f"{said} {where}, but the hypervisor took {napi.number('steal'):.0%} of the core's time meanwhile"
-    return (sure, f"{said} {where}") if share >= MOSTLY else (0.4, f"{said} only {where}")
+    if share < MOSTLY:
+        return 0.4, f"{said} only {where}"
+    return (max(sure, 0.97) if share >= NEARLY and sure >= 0.9 else sure), f"{said} {where}"
 
 
 def in_the_trace(lockup: Finding, what: str, said: str, sure: float = 0.9) -> Judged:

@@ -20,7 +20,7 @@ def _resets(napi: Finding, reset: Finding) -> Judged:
         told = [span.end for span in napi.spans] or [napi.end]
         gaps = [moment - line for moment in resets for line in [*told, napi.end] if -SECOND_NS <= moment - line <= TOGETHER_NS]
         if gaps:
-            return 0.95, f"the driver reset {reset.subject} {max(0, min(gaps)) / 1e9:.1f} s after its poll was found late"
+            return 0.99, f"the driver reset {reset.subject} {max(0, min(gaps)) / 1e9:.1f} s after its poll was found late"
         return None
     # The driver said nothing of a late poll: then it is only as sure as the stall was long. They give up after seconds.
     after = [

@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.verdict.hypotheses.memcg_leak import remedies
-from exhume.verdict.hypotheses.model import HARDLY, MOSTLY, Case, Hypothesis, Judged, Rule, held_by, in_the_trace, looked
+from exhume.verdict.hypotheses.model import (
+    HARDLY,
+    MOSTLY,
+    NEARLY,
+    Case,
+    Hypothesis,
+    Judged,
+    Rule,
+    held_by,
+    in_the_trace,
+    looked,
+)
 from exhume.verdict.hypotheses.model import seen_there as _seen
 from exhume.verdict.report import Advice
 
@@ -32,7 +43,7 @@ def _are_walked(zombies: Finding, walk: Finding) -> Judged:
         return 0.3, f"only {dead}"
     if walk.value("family") == "rstat flush":
         return 0.6, f"{dead}; a flush passes by those that have not changed, as most of the dead have not"
-    return 0.95, f"a walk visits every group below where it begins, and {dead}"
+    return (0.99 if share >= NEARLY else 0.95), f"a walk visits every group below where it begins, and {dead}"
 
 
 def _saturate(zombies: Finding, core: Finding) -> Judged:
