@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check, imports, latency, record, store, zombies
+from bench import check, imports, latency, record, store, verdict, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -34,6 +34,8 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "latency-announce": latency.latency_announce,
     "latency-healthy": latency.latency_healthy,
     "latency-overhead": latency.latency_overhead,
+    "verdict-time": verdict.verdict_time,
+    "diagnose-cost": verdict.diagnose_cost,
 }
 
 

@@ -372,8 +372,9 @@ def test_steal_is_a_share_of_all_cores() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 2.0, {1: [(0.0, 1.0, "steal")]})
     finding = one(steal.detect(recording, T))
-    assert 0.2 < finding.number("steal") < 0.3
+    assert finding.number("steal") == pytest.approx(0.5, abs=0.05)
     assert finding.value("worst core") == 1
+    assert finding.end <= 1.1 * SECOND
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,9 @@ def test_interrupts_on_one_core_matter_when_they_are_a_networks_and_fill_it(
 def unit(restarts: list[int], sub: str = "running", active: str = "active", result: str = "exit-code") -> Recording:
     recording = made.recording(on=("units",))
     for i, count in enumerate(restarts):
-        recording["units"].add(i * SECOND, "ecs.service", active, sub, count, result, "enabled", 0, "/system.slice/ecs.service")
+        recording["units"].add(
+            i * SECOND, "ecs.service", active, sub, count, result, "enabled", 0, "/system.slice/ecs.service", "?"
+        )
     return recording
 
 
@@ -470,7 +473,8 @@ def test_the_defunct_children_of_init_will_be_collected() -> None:
 def log(kind: str, seconds_ago: float, subject: str = "eth0", **fields: str | int) -> Recording:
     recording = made.recording(cpus=1)
     end = 10**6 * SECOND
-    recording["cpu"].add(end, 0, *[0] * 10)
+    for time in (end - SECOND, end):
+        recording["cpu"].add(time, 0, *[0] * 10)
     recording["events"].add(end - int(seconds_ago * SECOND), kind, subject, "warning", "the line", labels(**fields))
     return recording
 

@@ -4,23 +4,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.findings import kernel_work
+from exhume.findings import kernel_functions
 from exhume.findings.kernel_work import (
+    AUDIT,
+    BORROWED,
+    BPF,
+    CGROUPFS,
+    CHARGE,
     COMPACTION,
+    COMPLETION,
     CONSOLE,
     FAULT,
     FLUSH,
+    FORK,
+    FUTEX,
     INTERRUPTS,
     LOCK,
+    NETFILTER,
     NETWORK,
     OOM,
+    POLLING,
+    RCU,
     RECLAIM,
+    SHOOTDOWN,
+    SLAB,
     SOFTIRQS,
     UNKNOWN,
     UNMAP,
     WALK,
     WRITEBACK,
     Work,
+    telling,
     work,
 )
 
@@ -65,9 +79,36 @@ _TIMER = "sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt"
         (f"process_backlog __napi_poll net_rx_action {_KSOFTIRQD}", NETWORK),
         ("veth_poll __napi_poll napi_threaded_poll kthread", NETWORK),
         (f"ena_io_poll __napi_poll net_rx_action handle_softirqs common_interrupt mem_cgroup_iter {_FORCED}", NETWORK),
-        (f"kmem_cache_free rcu_do_batch rcu_core {_KSOFTIRQD}", SOFTIRQS),
-        (f"sched_balance_domains handle_softirqs __irq_exit_rcu {_TIMER} mem_cgroup_iter {_FORCED}", SOFTIRQS),
-        (f"nvme_irq handle_irq_event common_interrupt mem_cgroup_iter {_FORCED}", INTERRUPTS),
+        (f"kmem_cache_free rcu_do_batch rcu_core {_KSOFTIRQD}", Work("softirq", "ran RCU callbacks in a softirq")),
+        (f"sched_balance_domains handle_softirqs __irq_exit_rcu {_TIMER} mem_cgroup_iter {_FORCED}",
+         Work("softirq", "balanced load between cores")),
+        (f"call_timer_fn __run_timers run_timer_softirq {_KSOFTIRQD}", Work("softirq", "ran timers in a softirq")),
+        (f"bio_endio blk_complete_reqs {_KSOFTIRQD}", Work("softirq", "completed block I/O in a softirq")),
+        (f"tasklet_action {_KSOFTIRQD}", SOFTIRQS),
+        (f"nvme_irq handle_irq_event common_interrupt mem_cgroup_iter {_FORCED}",
+         Work("irq", "completed block I/O in interrupts")),
+        ("flush_tlb_func __flush_smp_call_function_queue sysvec_call_function asm_sysvec_call_function",
+         Work("irq", "did what other cores asked for (IPI)")),
+        (f"mlx5_irq_int_handler handle_irq_event common_interrupt mem_cgroup_iter {_FORCED}", INTERRUPTS),
+        # Other rivals.
+        ("kernfs_name_hash kernfs_fop_readdir iterate_dir __x64_sys_getdents64 do_syscall_64", CGROUPFS),
+        ("kernfs_dop_revalidate lookup_fast walk_component path_openat do_sys_openat2", CGROUPFS),
+        ("css_task_iter_advance css_task_iter_next cgroup_procs_next kernfs_seq_next seq_read_iter", CGROUPFS),
+        ("smp_call_function_many_cond native_flush_tlb_multi flush_tlb_mm_range zap_pte_range", SHOOTDOWN),
+        ("flush_tlb_mm_range ptep_clear_flush wp_page_copy handle_mm_fault exc_page_fault", FAULT),
+        ("copy_page_range dup_mmap dup_mm copy_process kernel_clone __do_sys_clone", FORK),
+        ("exit_files do_exit do_group_exit __x64_sys_exit_group", FORK),
+        ("futex_wake do_futex __x64_sys_futex", FUTEX),
+        ("page_counter_try_charge try_charge_memcg obj_cgroup_charge_pages __alloc_skb", CHARGE),
+        ("___slab_alloc kmem_cache_alloc some_driver_ioctl", SLAB),
+        ("__nf_conntrack_find_get nf_conntrack_in nf_hook_slow __ip_local_out tcp_sendmsg", NETFILTER),
+        ("gc_worker process_one_work worker_thread kthread", NETFILTER),
+        ("rcu_do_batch nocb_cb_wait rcu_nocb_cb_kthread kthread", RCU),
+        ("nvme_poll blk_mq_poll bio_poll io_do_iopoll io_sq_thread", POLLING),
+        ("bio_endio blk_mq_end_request nvme_mpath_clear process_one_work", COMPLETION),
+        ("audit_filter_rules audit_filter_syscall syscall_exit_to_user_mode", AUDIT),
+        ("htab_map_lookup_elem bpf_prog_6deef7357e7b4530_trace bpf_trampoline_6442 vfs_read ksys_read", BPF),
+        (f"css_rstat_flush mem_cgroup_flush_stats memcg_stat_show {_READ}", FLUSH),
         # On its way out of an interrupt a task is itself again.
         (f"mem_cgroup_iter shrink_node do_exit exit_to_user_mode_loop irqentry_exit_to_user_mode {_TIMER}", WALK),
         ("crypto_shash_update some_driver", Work("kernel", "was in crypto_shash_update")),
@@ -80,7 +121,31 @@ def test_a_stack_says_what_the_kernel_did(stack: str, expected: Work) -> None:
     assert work(stack.split()) == expected
 
 
-_NAMES = sorted(name for value in vars(kernel_work).values() if isinstance(value, frozenset) for name in value)
+@pytest.mark.parametrize(
+    ("stack", "function"),
+    [
+        (f"mem_cgroup_nr_lru_pages memcg_numa_stat_show {_READ}", "mem_cgroup_nr_lru_pages"),
+        (f"__rcu_read_lock mem_cgroup_iter {_FORCED}", "mem_cgroup_iter"),
+        (f"__blk_flush_plug blk_finish_plug shrink_lruvec {_FORCED}", "shrink_lruvec"),
+        ("native_queued_spin_lock_slowpath _raw_spin_lock futex_wake do_futex", "futex_wake"),
+        (f"kmem_cache_free rcu_do_batch rcu_core {_KSOFTIRQD}", "kmem_cache_free"),
+        ("_raw_spin_lock some_driver", "some_driver"),
+        ("[unknown] native_halt", "native_halt"),
+        ("[unknown]", ""),
+        ("", ""),
+    ],
+)
+def test_one_function_of_a_stack_tells_most(stack: str, function: str) -> None:
+    assert telling(stack.split()) == function
+
+
+def test_what_comes_on_top_of_a_program_is_never_its_own_work() -> None:
+    for inner in ("rcu_core", "blk_complete_reqs", "tasklet_action", "net_rx_action"):
+        assert work([inner, "handle_softirqs", "common_interrupt", "do_syscall_64"]).key in BORROWED
+    assert work(["rcu_do_batch", "rcu_nocb_cb_kthread"]).key not in BORROWED
+
+
+_NAMES = sorted(name for value in vars(kernel_functions).values() if isinstance(value, frozenset) for name in value)
 
 
 @given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(_NAMES)), max_size=8))

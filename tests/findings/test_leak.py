@@ -16,8 +16,8 @@ def walked(groups: dict[str, int], live: int = 100, method: str = "bpf-walk", **
     recording = made.recording()
     for path, zombies in groups.items():
         recording["memcg_walk"].add(
-            1, path, path, "/system.slice", zombies, 3, zombies * 4096, 0, 0, 0, owner.get("unit", ""), owner.get("pod", ""),
-            "", "", 95, "its path", method,
+            1, path, path, "/system.slice", zombies, 3, zombies * 4096, 0, 0, 0,
+            owner.get("unit", "") if path != "/x" else "", owner.get("pod", ""), "", "", 95, "its path", method,
         )  # fmt: skip
     recording.count(1, "memcg_walk_live", live)
     recording.count(1, "memcg_walk_zombies", sum(groups.values()))
@@ -38,7 +38,9 @@ def test_without_an_owner_the_place_is_the_subject() -> None:
 
 def test_few_zombies_and_many_small_places_accuse_nobody() -> None:
     assert memcg_leak.detect(walked({"/a": 900}), T).ruled_out
-    assert memcg_leak.detect(walked({f"/p{i}": 500 for i in range(10)}), T).ruled_out
+    small = memcg_leak.detect(walked({f"/p{i}": 500 for i in range(10)}), T).findings
+    assert {finding.severity for finding in small} == {"info"}
+    assert memcg_leak.detect(walked({f"/p{i}": 90 for i in range(30)}), T).ruled_out
     assert memcg_leak.detect(walked({"/a": 5_000}, live=4_000), T).ruled_out
     assert memcg_leak.detect(made.recording(on=()), T).unseen
 

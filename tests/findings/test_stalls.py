@@ -148,7 +148,7 @@ def test_neither_is_it_where_the_stall_itself_came_with_the_stack() -> None:
     recording = watched()
     made.stall(recording, 5.0, 400, holder=SOMEBODY, stack=("rcu_core", "handle_softirqs", "common_interrupt", "do_syscall_64"))
     finding = starved(recording)
-    assert "while the core ran softirqs" in finding.summary
+    assert "while the core ran RCU callbacks in a softirq" in finding.summary
     assert finding.value("process") is None
 
 

@@ -350,3 +350,54 @@ def test_no_journal_makes_it_fail_but_by_a_sentence(
 def test_lines_that_choke_parsers_are_passed_over(line: bytes) -> None:
     _, rows = read(lines(INCIDENT[0]) + line.replace(b"}", b'"kernel"}', 0) + b'"kernel"\n' + lines(INCIDENT[3]))
     assert brief(rows) == EVENTS
+
+
+def unit_entry(usec: int, message_id: str, unit: str = "agent.service", **fields: object) -> dict[str, object]:
+    """As PID 1 writes it."""
+    said = {"_TRANSPORT": "journal", "SYSLOG_IDENTIFIER": "systemd", "_PID": "1", "MESSAGE_ID": message_id, "UNIT": unit}
+    return entry(usec, f"{unit}: something", **{**said, **fields})
+
+
+RESTART, EXITED, FAILED = (
+    "5eb03494b6584870a536b337290809b3", "98e322203f7a4ed290d09fe03c09fe15", "d9b373ed55a64feb8242e02dbe79a49c"
+)  # fmt: skip
+
+
+def test_what_systemd_says_of_its_units_is_taken_by_its_message_id() -> None:
+    _, rows = read(
+        lines(
+            unit_entry(1_000_000, EXITED, EXIT_CODE="exited", EXIT_STATUS="5"),
+            unit_entry(1_100_000, FAILED, UNIT_RESULT="exit-code"),
+            unit_entry(11_000_000, RESTART, N_RESTARTS="17"),
+        )
+    )
+    assert brief(rows) == [
+        (1_000_000_000, "unit-exited", "agent.service"),
+        (1_100_000_000, "unit-failed", "agent.service"),
+        (11_000_000_000, "unit-restart", "agent.service"),
+    ]
+    assert [dict(row["fields"]) for row in rows] == [
+        {"code": "exited", "status": "5"},
+        {"result": "exit-code"},
+        {"restarts": "17"},
+    ]
+
+
+def test_only_pid_1_is_believed_about_units() -> None:
+    forged = unit_entry(1_000_000, RESTART, _PID="4711", N_RESTARTS="99")
+    users = unit_entry(1_000_000, RESTART, UNIT="", USER_UNIT="a.service")
+    other_boot = unit_entry(1_000_000, RESTART, _BOOT_ID=FIRST)
+    _, rows = read(lines(forged, users, other_boot, unit_entry(2_000_000, RESTART, unit="right.service")))
+    assert [row["subject"] for row in rows] == ["right.service"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("MESSAGE_ID", "UNIT", "_PID", "MESSAGE", "N_RESTARTS", "EXIT_STATUS", "__MONOTONIC_TIMESTAMP")),
+        st.one_of(st.none(), st.text(max_size=20), st.integers(), st.lists(st.integers(0, 300), max_size=5), st.just(RESTART)),
+    )
+)
+def test_any_fields_of_a_unit_s_entry_are_an_event_or_nothing(fields: dict[str, object]) -> None:
+    _, rows = read(lines({**unit_entry(1_000_000, RESTART, N_RESTARTS="1"), **fields}, unit_entry(2_000_000, RESTART)))
+    assert rows[-1]["time"] == 2_000_000_000
+    assert {row["kind"] for row in rows} == {"unit-restart"}

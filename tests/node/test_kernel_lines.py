@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.node.kernel_event import Event
 from exhume.node.kernel_forms import ENA_RESET_REASONS
-from exhume.node.kernel_lines import FORMS, KINDS, Event, Joiner, classify, interesting
+from exhume.node.kernel_lines import FORMS, KINDS, Joiner, classify, interesting
 
 ENA = "ena 0000:20:03.0 eth0: "
 ENA_FIELDS = {"driver": "ena", "pci": "0000:20:03.0", "device": "eth0"}

@@ -26,7 +26,7 @@ def recording() -> Recording:
 def test_a_name_may_hold_brackets_spaces_and_escapes(comm: str) -> None:
     stat = parse_stat(process_stat(7, comm, 5, 6, 3, "S", 1, 99).encode())
     assert stat is not None
-    assert stat == (comm, "S", 1, 5, 6, 99, 3)
+    assert stat == (comm, "S", 1, 5, 6, 99, 3, 0)
 
 
 @given(st.binary(max_size=300))
@@ -34,6 +34,28 @@ def test_stat_and_cgroup_may_be_garbage(raw: bytes) -> None:
     parse_stat(raw)
     parse_stat(b"1 (x) " + raw)
     assert isinstance(parse_cgroup(raw), str)
+
+
+def faults(line: str, major: int) -> str:
+    """The same line of /proc/PID/stat with that many major faults."""
+    before, after = line.rsplit(")", 1)
+    words = after.split()
+    words[9] = str(major)
+    return f"{before}) {' '.join(words)}\n"
+
+
+def test_who_has_major_faults_is_counted_and_who_waits_for_a_disk_is_kept(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    reader, seen = Processes(Root(str(tmp_path))), recording()
+    for at_time, major in ((1, 7), (2, 7 + processes.FEWEST_FAULTS), (3, 8 + processes.FEWEST_FAULTS)):
+        tree.write("proc/10/stat", faults(process_stat(10, "map)per", 0, 0, 1, "S"), major))
+        tree.write("proc/10/cgroup", "0::/web\n")
+        tree.write("proc/11/stat", faults(process_stat(11, "reader", 0, 0, 1, "D"), 3))
+        reader.read(seen, at_time)
+    ((at, series),) = seen.counters("process_major_faults").items()
+    assert dict(at) == {"pid": "10", "comm": "map)per", "cgroup": "/web"}
+    assert list(zip(series.times.tolist(), series.values.tolist(), strict=True)) == [(1, 7), (2, 57)]
+    assert {(row["pid"], row["state"]) for row in seen["processes"].rows()} == {(11, "D")}
 
 
 def test_the_most_telling_cgroup_is_the_memory_one() -> None:

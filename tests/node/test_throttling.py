@@ -1,6 +1,7 @@
 """Throttling by quota, on fixture trees of both versions and for real where a v1 cpu hierarchy is at hand."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -46,6 +47,27 @@ def test_v2_groups_with_a_quota_are_followed_and_others_are_not(tmp_path: Path) 
     assert last(recording, "cpu_throttled_ns", "/limited") == 1_500_000
     assert last(recording, "cpu_quota_us", "/limited") == 50_000
     assert recording.counter("cpu_periods", labels(cgroup="/free")) is None
+
+
+def test_a_group_that_is_made_later_is_followed_from_zero_and_one_that_goes_is_not(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).v2({"/": cgroup_stat(2, 0), "/old": ""})
+    tree.write("sys/fs/cgroup/old/cpu.max", "50000 100000\n")
+    tree.write("sys/fs/cgroup/old/cpu.stat", "nr_periods 100\nnr_throttled 40\nthrottled_usec 1500\n")
+    root, recording = Root(str(tmp_path)), Recording(Node("", "", "", "", 2))
+    reader = Throttling(root, CgroupTree(root, again_ns=1))
+    reader.read(recording, 1)
+    tree.write("sys/fs/cgroup/new/cpu.max", "20000 100000\n")
+    tree.write("sys/fs/cgroup/new/cpu.stat", "nr_periods 9\nnr_throttled 8\nthrottled_usec 7\n")
+    reader.read(recording, 2)
+    series = recording.counter("cpu_throttled_periods", labels(cgroup="/new"))
+    assert series is not None
+    assert (series.times.tolist(), series.values.tolist()) == ([1, 2], [0, 8])
+    assert len(recording.counters("cpu_throttled_periods")[labels(cgroup="/old")].times) == 2
+    shutil.rmtree(tmp_path / "sys/fs/cgroup/old")
+    reader.read(recording, 3)
+    groups = recording.counter("cpu_quota_groups")
+    assert groups is not None
+    assert groups.values.tolist() == [1, 2, 1]
 
 
 def test_v1_names_its_files_and_units_differently(tmp_path: Path) -> None:

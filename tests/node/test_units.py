@@ -22,18 +22,21 @@ from jeepney.low_level import Endianness, Header
 from exhume.errors import Unreadable
 from exhume.node import units
 from exhume.node.root import Root
+from exhume.node.unit_needs import QUESTIONS, needed_by
 from exhume.recording.recording import Node, Recording
 from tests import systemd
 
 UNITS = {
     "loop.service": "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/false\nRestart=always\nRestartSec=100ms\n",
     "broken.service": "[Service]\nExecStart=/bin/sh -c 'exit 3'\n",
+    "needs.service": "[Unit]\nRequires=loop.service\n[Service]\nExecStart=/bin/sleep infinity\n",
     "steady@.service": "[Service]\nExecStart=/bin/sleep infinity\n",
     "foo\\x2dbar@.service": "[Service]\nExecStart=/bin/sleep infinity\n",
     "agent.service": "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n",
 }
 
 Rows = dict[str, dict[str, Any]]
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 
 
 def read(root: str) -> tuple[Rows, str]:
@@ -49,6 +52,7 @@ def machine() -> Iterator[systemd.Machine]:
     with systemd.boot(UNITS) as booted:
         booted.run(["systemctl", "start", "--no-block", "loop.service", "broken.service"])
         booted.run(["systemctl", "enable", "--now", "agent.service"])
+        booted.run(["systemctl", "start", "--no-block", "needs.service"])
         booted.run(["systemctl", "start", "foo\\x2dbar@baz.service", *(f"steady@{i}.service" for i in range(40))])
         yield booted
 
@@ -92,6 +96,15 @@ def test_a_running_service_shows_process_cgroup_and_that_it_is_enabled(machine: 
     assert agent["main_pid"] == int(shown(machine, "agent.service", "MainPID")) > 0
     assert agent["cgroup"] == "/system.slice/agent.service"
     assert note == ""
+
+
+def test_who_needs_a_unit_in_trouble_is_asked_of_systemd(machine: systemd.Machine) -> None:
+    wait_until(lambda: int(shown(machine, "loop.service", "NRestarts")) > 0)
+    rows, _ = read(machine.root)
+    assert rows["loop.service"]["needed_by"] == "needs.service"
+    assert shown(machine, "loop.service", "RequiredBy") == "needs.service"
+    wait_until(lambda: shown(machine, "broken.service", "ActiveState") == "failed")
+    assert read(machine.root)[0]["broken.service"]["needed_by"] == ""
 
 
 def test_an_escaped_unit_name_is_carried_as_it_is(machine: systemd.Machine) -> None:
@@ -246,6 +259,8 @@ def healthy(message: Message) -> Message:
         "ControlGroup": ("s", "/a"),
         "MainPID": ("u", 9),
         "UnitFileState": ("s", "enabled"),
+        **dict.fromkeys(QUESTIONS, ("as", [])),
+        "WantedBy": ("as", ["multi-user.target", "other.service"]),
     }
     return new_method_return(message, "v", (values[message.body[1]],))
 
@@ -327,6 +342,7 @@ def test_a_root_deeper_than_a_socket_address_is_long_can_be_read(tmp_path: Path)
         "enabled": "enabled",
         "main_pid": 9,
         "cgroup": "/a",
+        "needed_by": "other.service",
     }
     assert note == ""
 
@@ -471,6 +487,42 @@ def test_a_loop_caught_between_two_runs_is_asked_and_a_missing_unit_is_not_liste
     }
 
 
+def test_only_units_in_trouble_and_a_few_others_are_asked_who_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "A_FEW", 2)
+
+    def get(message: Message) -> Message:
+        if message.body[1] == "NRestarts":
+            return new_method_return(message, "v", (("u", 0),))
+        return healthy(message)
+
+    rows = [unit_row(f"fine{i}.service") for i in range(3)] + [unit_row("bad.service", "failed", "failed")]
+    reader = units.Units(Root(str(tmp_path)), thorough=False)
+    recording = Recording(Node("node", "boot", "6.18", "v1", 2))
+    with served(tmp_path, bus(manager(rows, get))):
+        assert reader.read(recording, 7) == ""
+    known = {row["unit"]: (row["enabled"], row["needed_by"]) for row in recording["units"].rows()}
+    asked = ("enabled", "other.service")
+    assert known == {"fine0.service": asked, "fine1.service": asked, "fine2.service": ("", "?"), "bad.service": asked}
+
+
+def test_a_target_that_wants_a_unit_does_not_need_it_and_silence_is_not_nobody() -> None:
+    asked: dict[str, object] = {question: [] for question in QUESTIONS}
+    assert needed_by(asked) == ""
+    assert needed_by(asked | {"WantedBy": ["multi-user.target"]}) == ""
+    assert needed_by(asked | {"RequiredBy": ["ray.target"]}) == "ray.target"
+    assert needed_by(asked | {"TriggeredBy": ["b.timer"], "WantedBy": ["a.service"]}) == "a.service b.timer"
+    assert needed_by({}) == needed_by(asked | {"RequiredBy": None}) == "?"
+
+
+@given(st.dictionaries(st.sampled_from(QUESTIONS), st.one_of(st.none(), st.lists(st.one_of(texts, st.integers())))))
+def test_any_answer_about_needs_is_names_apart_by_a_space(known: dict[str, object]) -> None:
+    told = needed_by(known)
+    assert told == " ".join(told.split())
+    assert len(told.split()) <= 32
+
+
 def test_asking_starts_nothing(tmp_path: Path) -> None:
     flags = []
 
@@ -502,7 +554,6 @@ def test_an_address_that_is_none_is_named(address: str, monkeypatch: pytest.Monk
 
 # Bytes from anywhere.
 
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 orders = st.sampled_from([Endianness.little, Endianness.big])
 
 
@@ -523,6 +574,7 @@ def test_a_list_of_units_is_read_as_it_was_written(rows: list[tuple[Any, ...]], 
         texts.map(lambda v: ("s", v)),
         st.integers(0, 2**32 - 1).map(lambda v: ("u", v)),
         st.integers(-(2**31), 2**31 - 1).map(lambda v: ("i", v)),
+        st.lists(texts, max_size=4).map(lambda v: ("as", v)),
     ),
     orders,
 )

@@ -5,7 +5,7 @@ import pytest
 from exhume.findings.detectors import examine
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import trigger
-from exhume.recorder.trigger import EVERY_NS, WINDOW_NS, Incident, Trigger
+from exhume.recorder.trigger import EVERY_NS, SOON_NS, WINDOW_NS, Incident, Trigger, harms
 from exhume.recording.recording import Node, Recording, labels
 from tests.findings import made
 
@@ -101,6 +101,55 @@ def test_it_judges_every_few_seconds_and_not_without_a_clock() -> None:
     for now in range(30):
         watching.add(second(now))
     assert 5 <= len(judged) <= 6
+
+
+@pytest.mark.parametrize("kind", ["stall", "stall-begins", "nic-tx-timeout", "nic-reset-done"])
+def test_it_judges_at_once_what_harms_but_not_twice_within_a_batch(kind: str) -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge)
+    for now in range(9):
+        rows = second(now)
+        if now == 7:
+            rows["events"].add(now * SECOND, kind, "eth0", "warning", "", ())
+        watching.add(rows)
+    assert judged[-1] == 7
+    assert EVERY_NS > SOON_NS
+    rows = second(8)
+    rows["events"].add(8 * SECOND + SECOND // 2, kind, "eth0", "warning", "", ())
+    watching.add(rows)
+    assert judged[-1] == 7
+    watching.add(second(9))
+    assert judged[-1] == 9  # what had to wait was not forgotten
+
+
+def test_where_judging_is_dear_a_node_that_stalls_all_the_time_is_judged_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0]
+    monkeypatch.setattr("exhume.recorder.trigger.time.thread_time_ns", lambda: spent[0])
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        spent[0] += 60_000_000  # of 3 s that is 2 %
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge)
+    for now in range(20):
+        rows = second(now)
+        rows["events"].add(now * SECOND, "stall", "eth0", "warning", "", ())
+        watching.add(rows)
+    assert judged == [1, 4, 7, 10, 13, 16, 19]
+
+
+def test_other_events_wait_for_their_turn() -> None:
+    rows = second(0)
+    for kind in ("clock-step", "oom", "stalled", "mechanic"):
+        rows["events"].add(0, kind, "x", "critical", "", ())
+    assert not harms(rows)
 
 
 def test_the_window_holds_a_minute_and_counters_are_carried_from_before_it() -> None:

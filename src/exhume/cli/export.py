@@ -134,7 +134,7 @@ def output(path: str | None) -> Iterator[Out]:
                     os.unlink(temporary)
                 raise
     except OSError as error:
-        raise ExhumeError(f"{path} could not be written: {error.strerror}; give -o another place") from error
+        raise ExhumeError(f"{path} could not be written: {error.strerror}; name another place") from error
 
 
 def _whole(write: Callable[[bytes], int | None]) -> Out:

@@ -21,33 +21,48 @@ examples:
   exhume lab list
   EXHUME_LAB=1 sudo -E exhume lab run zombie-starvation --for 60s
   EXHUME_LAB=1 sudo -E exhume lab run zombies-harmless --scale 5000 --json
+  EXHUME_LAB=1 sudo -E exhume lab score                        all of them, recorded and diagnosed: is the verdict right?
+  EXHUME_LAB=1 sudo -E exhume lab score --only cpu-full,healthy --runs 5 --keep /var/tmp/recordings
   sudo exhume lab clean
 
-exit code: 0 it did what it says, 2 it did not, or was refused, 64 wrong usage"""
+exit code: 0 it did what it says, or every verdict was right; 2 not so, or refused; 64 wrong usage"""
 
 FAILED = 2
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("action", choices=["list", "run", "clean"], help="what to do")
+    parser.add_argument("action", choices=["list", "run", "score", "clean"], help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="which scenario")
-    parser.add_argument("--for", dest="window_ns", type=duration_ns, default="60s", metavar="TIME", help="how long (60s)")
-    parser.add_argument("--scale", type=int, default=20_000, metavar="N", help="how many zombies, directories ... (20000)")
-    parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.lab/1)")
+    parser.add_argument("--for", dest="window_ns", type=duration_ns, metavar="TIME", help="how long each (60s; score 15s)")
+    parser.add_argument("--scale", type=int, metavar="N", help="how many zombies, directories ... (20000; score 3000)")
+    parser.add_argument("--only", metavar="NAME,...", help="score: which (all)")
+    parser.add_argument("--runs", type=int, metavar="N", help="score: how often each (1)")
+    parser.add_argument("--keep", metavar="DIR", help="score: keep the recordings there")
+    parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.lab/1, exhume.score/1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.action == "run":
-        if not args.name:
-            raise UsageError("which one? exhume lab list has the scenarios")
+    if args.action != "score" and (args.only or args.runs or args.keep):
+        raise UsageError("--only, --runs and --keep are options of exhume lab score")
+    if args.action in ("run", "score"):
+        usual_s, usual_scale = (60, 20_000) if args.action == "run" else (15, 3000)
+        args.window_ns = usual_s * 10**9 if args.window_ns is None else args.window_ns
+        args.scale = usual_scale if args.scale is None else args.scale
         if not 5 * 10**9 <= args.window_ns <= 600 * 10**9:
             raise UsageError("--for must be between 5s and 10m")
         if not 100 <= args.scale <= 60_000:
             raise UsageError("--scale must be between 100 and 60000")
+    if args.action == "run":
+        if not args.name:
+            raise UsageError("which one? exhume lab list has the scenarios")
         return _run(args)
     if args.name:
-        raise UsageError(f"exhume lab {args.action} takes no name")
+        raise UsageError(f"exhume lab {args.action} takes no name{'; --only NAME' if args.action == 'score' else ''}")
+    if args.action == "score":
+        from exhume.cli.lab_score import score
+
+        return score(args)
     return _list(args) if args.action == "list" else _clean(args)
 
 

@@ -15,6 +15,7 @@ from exhume.errors import EXIT_BUG, EXIT_CANNOT_JUDGE, EXIT_USAGE, ExhumeError
 # `exhume --help` costs little more than Python itself.
 COMMANDS = {
     "check": "a node's health in seconds: what starves it, with the evidence",
+    "diagnose": "why a node starved, from a recording: the causal chain, the culprit, what to do",
     "zombies": "name every zombie memory cgroup: where it lived, whose it was, what pins it",
     "latency": "how late polls, softirqs and threads are, and who holds the core meanwhile",
     "record": "a flight recorder: stacks and everything else on one clock, made to be left on",
@@ -23,6 +24,7 @@ COMMANDS = {
     "heat": "the subsecond-offset heat map of a recording, in the terminal",
     "import": "a recording of what you have: perf.data, perf script, folded stacks, logs",
     "export": "a recording for other tools: pprof, speedscope, Perfetto, Firefox Profiler, CSV, Parquet",
+    "bundle": "one file for a colleague or a vendor: report, window, sources, versions",
     "lab": "incidents made for real, on a machine that nobody needs",
     "completion": "print a completion script for bash, zsh or fish",
 }
@@ -33,6 +35,7 @@ examples:
   sudo exhume check                   look at this node for three seconds
   sudo exhume check --json            the same for scripts; the exit code says 0 healthy, 1 warning, 2 critical
   exhume check --host /host           judge the host from inside a container
+  sudo exhume diagnose --last         why it starved: the last incident that the flight recorder has
   sudo exhume zombies                 name every zombie memory cgroup
   sudo exhume zombies purge --dry-run what could be let go without a reboot
   sudo exhume record --for 12h /data  leave it on; then exhume heat /data, exhume flame /data --at 12:04:31 --for 300ms

@@ -11,8 +11,8 @@ from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused,
 
 if TYPE_CHECKING:
     from exhume.recorder.flight import Status
-    from exhume.recorder.trigger import Incident, Trigger
-    from exhume.recording.recording import Node, Recording
+    from exhume.recorder.trigger import Trigger
+    from exhume.recorder.verdicts import Verdicts
     from exhume.recording.writer import Writer
 
 DESCRIPTION = """\
@@ -26,7 +26,8 @@ EPILOG = """\
 examples:
   sudo exhume record                                   to /var/lib/exhume/recording, until Ctrl-C
   sudo exhume record /data/rec --for 12h --budget 8GiB
-  sudo exhume record --on core-saturated,nic-reset     keep 15 minutes, pin what surrounds an incident
+  sudo exhume record --on core-saturated,nic-reset     keep 15 minutes, pin what surrounds an incident, say why it came
+  sudo exhume record --on any --json                   whatever hurts the node; a line of JSON for each verdict
   sudo exhume record --detach                          as a transient systemd unit
   exhume info /data/rec; exhume heat /data/rec; exhume flame /data/rec --at 12:04:31 --for 300ms
 
@@ -52,11 +53,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hz", type=int, default=97, metavar="N", help="stack samples a second of each core (97), 0 for none")
     parser.add_argument("--kernel-only", action="store_true", help="leave the frames of user space out")
     parser.add_argument(
-        "--on", metavar="KIND,...", help="keep a rolling window (15m) and pin the minutes around findings of these kinds"
+        "--on",
+        metavar="KIND,...",
+        help="keep a rolling window (15m), pin the minutes around such findings, tell why; or any",
     )
     parser.add_argument(
         "--around", dest="around_ns", type=duration_ns, default=None, metavar="TIME", help="what to pin around them (2m)"
     )
+    parser.add_argument("--json", action="store_true", help="with --on: verdicts as JSON, one a line, on standard output")
     parser.add_argument("--detach", action="store_true", help="run as a transient systemd unit, and return")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.add_argument("--no-latency", action="store_true", help="do not watch for stalls (exhume latency)")
@@ -66,7 +70,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    kinds = _kinds(args.on)
+    from exhume.cli.record_trigger import kinds_of
+
+    kinds = kinds_of(args.on)
     if args.hz and not 1 <= args.hz <= 999:
         raise UsageError("--hz must be between 1 and 999, or 0 for no samples; 49, 97, 99 and 999 are usual")
     if args.budget < SMALLEST_BUDGET:
@@ -75,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--for must be 1s or more; `exhume check` is for shorter looks")
     if args.around_ns is not None and not kinds:
         raise UsageError("--around says how much to pin around findings: name their kinds with --on")
+    if args.json and not kinds:
+        raise UsageError("--json prints the verdicts on incidents: name their kinds with --on, or say --on any")
     if args.around_ns is None:
         args.around_ns = _AROUND_NS
     if args.host != "/" and not os.path.exists(os.path.join(args.host, "proc/stat")):
@@ -84,22 +92,10 @@ def run(args: argparse.Namespace) -> int:
     return _record(args, kinds)
 
 
-def _kinds(text: str | None) -> tuple[str, ...]:
-    from exhume.verdict.kinds import CAUSES, SYMPTOMS, TENANTS
-
-    known = (*SYMPTOMS, *CAUSES, *TENANTS)
-    kinds = tuple(kind.strip() for kind in (text or "").split(",") if kind.strip())
-    if text is not None and not kinds:
-        raise UsageError(f"--on needs kinds of findings: {', '.join(known)}")
-    for kind in kinds:
-        if kind not in known:
-            raise UsageError(f"--on {kind!r} is not a kind of finding; there are {', '.join(known)}")
-    return kinds
-
-
 def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     import gc
 
+    from exhume.cli.record_trigger import trigger
     from exhume.cli.stopping import Stopping
     from exhume.node.root import Root
     from exhume.profile.memory import in_one_place
@@ -128,7 +124,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
             keep_ns=keep_ns,
             segment_ns=_segment_ns(),
         )
-        watch = _Watch(args, writer, _trigger(args, flight.node, kinds))
+        watch = _Watch(args, writer, trigger(args, flight.node, kinds))
         gc.collect()
         gc.freeze()
         try:
@@ -137,6 +133,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
                 flight.run(writer, stopping, watch)
         finally:
             writer.close()
+            watch.settle()
     finally:
         flight.close()
     watch.end()
@@ -180,23 +177,6 @@ def _make(path: str) -> None:
         raise ExhumeError(f"{path} cannot be made: {error.strerror}; name another directory") from None
 
 
-def _trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "Trigger | None":
-    if not kinds:
-        return None
-    from exhume.config import load, section
-    from exhume.findings.detectors import examine
-    from exhume.findings.thresholds import Thresholds
-    from exhume.recorder.trigger import Incident, Trigger
-
-    thresholds = section(load(args.config), "thresholds", Thresholds)
-
-    def judge(recording: "Recording") -> "list[Incident]":
-        findings = [finding for examined in examine(recording, thresholds) for finding in examined.findings]
-        return [Incident(f.kind, f.subject, f.start, f.end, f.summary) for f in findings if f.kind in kinds]
-
-    return Trigger(node, judge)
-
-
 class _Watch:
     """Hears of every batch: the progress line, the trigger, and what is said at the end."""
 
@@ -210,8 +190,13 @@ class _Watch:
         self._first: Status | None = None
         self._last: Status | None = None
         self._incidents = 0
+        self._verdicts: Verdicts | None = None
 
     def begin(self, off: str) -> None:
+        if self._trigger is not None:
+            from exhume.cli.record_trigger import verdicts
+
+            self._verdicts = verdicts(self._args, self._line)
         if self._args.quiet:
             return
         _say(f"recording to {self._args.dir}; {'Ctrl-C' if self._line else 'SIGTERM'} ends it")
@@ -243,6 +228,11 @@ class _Watch:
         self._first = self._first or status
         self._last = status
 
+    def settle(self) -> None:
+        """A verdict that is being worked on is waited for, within reason."""
+        if self._verdicts is not None:
+            self._verdicts.finish()
+
     def end(self) -> None:
         self._clear()
         for trouble in self._writer.troubles:
@@ -252,13 +242,21 @@ class _Watch:
         from exhume.cli.record_text import closing
 
         last = self._last._replace(size_bytes=self._writer.size_bytes)
-        print(closing(self._args.dir, self._first, last, self.samples, self._incidents))
+        print(
+            closing(self._args.dir, self._first, last, self.samples, self._incidents),
+            file=sys.stderr if self._args.json else sys.stdout,
+        )
 
     def _judge(self, status: "Status") -> None:
         from exhume.text import printable
 
         assert self._trigger is not None
-        new, found = self._trigger.add(status.rows)
+        try:
+            new, found = self._trigger.add(status.rows)
+        except Exception as error:
+            # A detector of ours that stumbles over what it sees is no reason to stop seeing.
+            self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
+            return
         for incident in found:
             around = self._args.around_ns
             self._writer.pin(incident.start - around, incident.end + around, f"{incident.kind}: {incident.summary}")
@@ -266,6 +264,8 @@ class _Watch:
             self._incidents += 1
             self._clear()
             _say(f"pinned: {incident.kind}: {printable(incident.summary)}")
+        if self._verdicts is not None:
+            self._verdicts.ask(new)
 
     def _tell(self, trouble: str) -> None:
         if trouble not in self._told and len(self._told) < 1000:
@@ -298,7 +298,7 @@ def _detach(args: argparse.Namespace) -> int:
         if value:
             command += [option, f"{value // 10**6}ms"]
     if args.on:
-        command += ["--on", args.on, "--around", f"{args.around_ns // 10**6}ms"]
+        command += ["--on", args.on, "--around", f"{args.around_ns // 10**6}ms", *(["--json"] if args.json else [])]
     if args.config:
         command += ["--config", os.path.abspath(args.config)]
     if args.kernel_only:

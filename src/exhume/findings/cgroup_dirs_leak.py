@@ -1,5 +1,11 @@
 """cgroup-dirs-leak: visible directories that nobody removed. They slow readers down as zombies do, and rmdir cures them."""
 
+from typing import Any
+
+from exhume.findings.churn import churned
+from exhume.findings.forecast import SHORTEST_S, per_hour
+from exhume.findings.leak_places import made_by
+from exhume.findings.makers import SOURCE, maker
 from exhume.findings.model import Evidence, Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
@@ -16,7 +22,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
             return Examined(KIND, unseen=recording.why_off("cgroup-dirs"))
         return Examined(KIND, ruled_out="no cgroup has children")
     latest = int(table.ints("time").max())
-    rows = [row for row in table.rows() if row["time"] == latest]
+    every = sorted(table.rows(), key=lambda row: (row["time"], row["path"], row["mount"], row["children"]))
+    rows = [row for row in every if row["time"] == latest]
     findings = []
     for row in rows:
         if row["looked"] < FEWEST_LOOKED:
@@ -41,10 +48,13 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
                     Evidence("leaves", row["leaves"], "cgroups without a child of their own", "link count of each"),
                     Evidence("looked at", row["looked"], "cgroups", "a sample spread over them"),
                     Evidence("empty", row["empty"], "cgroups", "cgroup.procs or cgroup.events of that sample"),
+                    *_growing(every, row),
+                    *_makers(recording, row["path"]),
                 ),
             )
         )
     if findings:
+        findings.sort(key=lambda finding: (-finding.number("directories"), finding.subject))
         return Examined(KIND, tuple(findings))
     empty = max(round(row["leaves"] * row["empty"] / max(1, row["looked"])) for row in rows)
     if empty >= thresholds.empty_dirs_floor:
@@ -52,3 +62,26 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not empty:
         return Examined(KIND, ruled_out="no cgroup has an empty child among those looked at")
     return Examined(KIND, ruled_out=f"no cgroup has more than about {empty:,} empty children")
+
+
+def _growing(every: list[dict[str, Any]], last: dict[str, Any]) -> list[Evidence]:
+    """How many more there are than when it was first counted."""
+    first = next(row for row in every if (row["path"], row["mount"]) == (last["path"], last["mount"]))
+    seconds = (last["time"] - first["time"]) / 1e9
+    if seconds <= 0:
+        return []
+    growth = last["children"] - first["children"]
+    told = [Evidence("growth", growth, "cgroups", f"link count of the directory, over {seconds:,.0f} s")]
+    if seconds >= SHORTEST_S:
+        told.append(Evidence("rate", round(per_hour(growth, seconds), 1), "cgroups an hour", "link count of the directory"))
+    return told
+
+
+def _makers(recording: Recording, path: str) -> list[Evidence]:
+    """Who made some there and did not remove them, while we looked."""
+    left = [group for group in churned(recording).groups if group.parent == path and group.life.removed < 0 <= group.life.made]
+    if not left:
+        return []
+    who = maker(recording, made_by(left))
+    told = [Evidence("made and not removed", len(left), "cgroups", SOURCE)]
+    return told + (who.evidence() if who is not None else [])

@@ -3,9 +3,11 @@
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from exhume.findings.cores import KERNEL, TICK_NS, Core, Stretch, busy, cores, saturated, share, unaccounted
-from exhume.findings.held import Held
+from exhume.findings.cores import KERNEL, TICK_NS, Core, Stretch, busy, cores, others_share, saturated, unaccounted
+from exhume.findings.held import Held, Who, belongs
+from exhume.findings.kernel_work import NETWORK, telling
 from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
+from exhume.findings.senders import sender
 from exhume.findings.stall_words import SHARES, text
 from exhume.findings.stalls import held_while
 from exhume.findings.thresholds import Thresholds
@@ -44,18 +46,19 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(KIND, unseen=recording.why_off("cpu"))
     machine = busy(everyone)
     tickless = {dict(at).get("cpu") for at in recording.counters("cpu_nohz_full")}
+    found = [(core, saturated(core, thresholds.core_saturated_ratio, 0)) for core in everyone]
+    told = [stretch for _, stretches in found for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
+    alone = _alone(everyone, told, thresholds)
     findings = []
     longest = (0, everyone[0].number)
-    for core in everyone:
-        others = [other for other in everyone if other is not core]
-        stretches = saturated(core, thresholds.core_saturated_ratio, 0)
+    for core, stretches in found:
         longest = max([longest, *((stretch.ms, core.number) for stretch in stretches)])
-        told = [stretch for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
-        alone = [stretch for stretch in told if not _together(others, stretch, thresholds)]
-        if told:
-            findings.append(_finding(recording, core, alone or told, bool(alone), machine))
+        mine = [stretch for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
+        if mine:
+            alone_here = [stretch for stretch in mine if stretch in alone]
+            findings.append(_finding(recording, core, alone_here or mine, bool(alone_here), machine, thresholds))
         if str(core.number) not in tickless:
-            missing = unaccounted(core, others, thresholds.core_unaccounted_ms)
+            missing = unaccounted(core, [other for other in everyone if other is not core], thresholds.core_unaccounted_ms)
             if missing:
                 findings.append(_missing(core, missing))
     if findings:
@@ -66,24 +69,27 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     return Examined(KIND, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms")
 
 
-def _together(others: list[Core], stretch: Stretch, thresholds: Thresholds) -> bool:
-    """Whether the rest of the machine was in the kernel as well: then this core is not the story. A rest that is busy with
-    its own programs is no excuse: a node that trains is always that."""
-    if not others:
-        return True
-    return share(others, *KERNEL, start=stretch.start, end=stretch.end) >= thresholds.others_kernel_ratio
+def _alone(everyone: list[Core], stretches: list[Stretch], thresholds: Thresholds) -> set[Stretch]:
+    """Those in which the rest of the machine was not in the kernel as well: if it was, this core is not the story. A rest that
+    is busy with its own programs is no excuse: a node that trains is always that."""
+    if len(everyone) < 2 or not stretches:
+        return set()
+    together = others_share(everyone, stretches, *KERNEL) >= thresholds.others_kernel_ratio
+    return {stretch for stretch, others in zip(stretches, together.tolist(), strict=True) if not others}
 
 
-def _finding(recording: Recording, core: Core, stretches: list[Stretch], alone: bool, machine: float) -> Finding:
+def _finding(
+    recording: Recording, core: Core, stretches: list[Stretch], alone: bool, machine: float, thresholds: Thresholds
+) -> Finding:
     longest = max(stretches, key=lambda stretch: stretch.ms)
     interrupts = core.share("irq", "softirq", start=longest.start, end=longest.end)
     evidence = [
-        Evidence("core", core.number, "", "/proc/stat"),
-        Evidence("longest", longest.ms, "ms", "/proc/stat"),
-        Evidence("episodes", len(stretches), "", "/proc/stat"),
-        Evidence("kernel time", round(longest.ratio, 3), "of the core's time", "/proc/stat"),
-        Evidence("interrupt time", round(interrupts, 3), "of the core's time, irq and softirq", "/proc/stat"),
-        Evidence("machine busy", round(machine, 3), "of all cores' time", "/proc/stat"),
+        Evidence("core", core.number, "", core.source),
+        Evidence("longest", longest.ms, "ms", core.source),
+        Evidence("episodes", len(stretches), "", core.source),
+        Evidence("kernel time", round(longest.ratio, 3), "of the core's time", core.source),
+        Evidence("interrupt time", round(interrupts, 3), "of the core's time, irq and softirq", core.source),
+        Evidence("machine busy", round(machine, 3), "of all cores' time", core.source),
     ]
     what = "softirq" if interrupts > 0.5 else "system"
     summary = f"core {core.number} at {longest.ratio:.0%} {what} time, {_times(stretches)}"
@@ -98,12 +104,26 @@ def _finding(recording: Recording, core: Core, stretches: list[Stretch], alone: 
         who = f"{suspect.comm} [{suspect.pid}]"
         evidence.append(Evidence("process", who, "", "/proc/PID/stat: last seen on that core"))
         evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
-        if suspect.cgroup:
-            evidence.append(Evidence("its cgroup", suspect.cgroup, "", "/proc/PID/cgroup"))
+        evidence += belongs(Who(suspect.comm, suspect.pid, 0, suspect.cgroup), "/proc/PID/cgroup")
         summary += f"; {who}, last seen on that core, used {suspect.system_ms:,} ms of system time"
-    severity: Severity = "warning" if alone else "info"
+    if seen is not None and seen.share(NETWORK) >= 0.5 and (sent := sender(recording, spans)) is not None:
+        source = "stack samples of all cores in that time"
+        evidence.append(Evidence("packets sent by", str(sent.who), "", source))
+        evidence.append(Evidence("its sends", round(sent.share, 3), "of the samples in a send()", source))
+        if sent.who.cgroup not in ("", "/"):
+            evidence.append(Evidence("sender's cgroup", sent.who.cgroup, "", "/proc/PID/cgroup"))
+        summary += f"; the packets are sent by {sent.who}, on this node"
+    severity: Severity = "warning" if alone and _lasts(recording, stretches, thresholds) else "info"
     subject = f"core {core.number}"
     return Finding(KIND, subject, severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence), spans)
+
+
+def _lasts(recording: Recording, stretches: list[Stretch], thresholds: Thresholds) -> bool:
+    """A short stay now and then is what a kernel is for; if something starves of it, that is told by what does."""
+    start, end = recording.window
+    full = sum(stretch.end - stretch.start for stretch in stretches)
+    long = max(stretch.ms for stretch in stretches) >= thresholds.core_saturated_warning_ms
+    return long or full >= thresholds.core_saturated_warning_ratio * max(1, end - start)
 
 
 def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, list[Evidence]]:
@@ -123,12 +143,14 @@ def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, 
             else:
                 evidence.append(Evidence("its system time", round(share * longest.ms), "ms", f"{source}, by their share"))
             cgroup = seen.who.cgroup or (suspect.cgroup if suspect is not None and suspect.pid == seen.who.pid else "")
-            if cgroup:
-                evidence.append(Evidence("its cgroup", cgroup, "", "/proc/PID/cgroup"))
-        where = f", {seen.stack[0]}" if seen.stack and seen.work.key != "kernel" else ""
+            evidence += belongs(seen.who._replace(cgroup=cgroup), "/proc/PID/cgroup")
+        function = telling(seen.stack)
+        where = f", {function}" if function and seen.work.key != "kernel" else ""
         when = "" if seen.covered >= 0.5 else f", taken in {seen.covered:.0%} of that time"
         said = f"; {seen.who} {seen.work.words} there{where} ({share:.0%} of the core's samples{when})"
+        evidence.append(Evidence("it", seen.work.words, "", source))
         if seen.stack:
+            evidence.append(Evidence("function", function, "", source))
             evidence.append(Evidence("stack", text(seen.stack), "", source))
     for work, what in SHARES.items():
         if part := seen.share(work):
@@ -139,17 +161,23 @@ def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, 
 def _missing(core: Core, stretches: list[Stretch]) -> Finding:
     longest = max(stretches, key=lambda stretch: stretch.ms)
     evidence = (
-        Evidence("core", core.number, "", "/proc/stat"),
-        Evidence("longest", longest.ms, "ms", "/proc/stat"),
-        Evidence("episodes", len(stretches), "", "/proc/stat"),
-        Evidence("not accounted", sum(stretch.ms for stretch in stretches), "ms", "/proc/stat, against the clock"),
+        Evidence("core", core.number, "", core.source),
+        Evidence("longest", longest.ms, "ms", core.source),
+        Evidence("episodes", len(stretches), "", core.source),
+        Evidence("not accounted", sum(stretch.ms for stretch in stretches), "ms", f"{core.source}, against the clock"),
     )
-    summary = (
-        f"core {core.number} was not accounted {_times(stretches)}, while the others were: interrupts were off there, "
-        "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
-    )
+    if core.sampled:
+        severity: Severity = "info"
+        summary = f"core {core.number} has no samples {_times(stretches)}, while the others have: interrupts were off there, "
+        summary += "or it is a virtual CPU that did not run, or samples were lost"
+    else:
+        severity = "warning"
+        summary = (
+            f"core {core.number} was not accounted {_times(stretches)}, while the others were: interrupts were off there, "
+        )
+        summary += "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
     spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
-    return Finding(KIND, f"core {core.number}", "warning", stretches[0].start, stretches[-1].end, summary, evidence, spans)
+    return Finding(KIND, f"core {core.number}", severity, stretches[0].start, stretches[-1].end, summary, evidence, spans)
 
 
 def _times(stretches: list[Stretch]) -> str:

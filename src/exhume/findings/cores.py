@@ -1,5 +1,9 @@
-"""What the cores did in a recording: shares of time, stretches in which one was full of kernel time, and missing time."""
+"""What the cores did in a recording: shares of time, stretches in which one was full of kernel time, and missing time.
 
+/proc/stat says it where it was read. A capture of perf's has stack samples only: then they are counted instead.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -7,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.findings.sampled import CLASSES, passed, period_ns
 from exhume.recording.recording import Recording
 from exhume.recording.schema import CPU_STATES
 
@@ -31,6 +36,13 @@ class Core:
     number: int
     times: NDArray[np.int64]
     ticks: NDArray[np.signedinteger[Any]]
+    tick_ns: int = TICK_NS
+    sampled: bool = False
+    """A tick is a stack sample: of steal and iowait nothing is known then."""
+
+    @property
+    def source(self) -> str:
+        return "stack samples" if self.sampled else "/proc/stat"
 
     def passed(self, *states: str) -> NDArray[np.int64]:
         """Ticks of each step in these states, or in any."""
@@ -68,8 +80,21 @@ class Stretch:
 
 
 def cores(recording: Recording) -> list[Core]:
-    """Every core that was read twice; none at all where the counters of all stand still (a file, not a node)."""
-    return recording.derived("cpu", _cores)
+    """Every core that was read twice; none at all where the counters of all stand still (a file, not a node). Where nothing
+    was read, every core that was sampled."""
+    return recording.derived("samples", _of_samples) if not len(recording["cpu"]) else recording.derived("cpu", _cores)
+
+
+def _of_samples(recording: Recording) -> list[Core]:
+    period = period_ns(recording)
+    found = []
+    for core, times, states, idle in passed(recording):
+        ticks = np.zeros((len(states), len(_STATES)), dtype=np.int32)
+        for i, name in enumerate(CLASSES):
+            ticks[:, _STATES.index(name)] = states == i
+        ticks[:, _STATES.index("idle")] += np.minimum(idle, _MOST_TICKS - 1).astype(np.int32)
+        found.append(Core(core, times, ticks, period, True))
+    return found
 
 
 def _cores(recording: Recording) -> list[Core]:
@@ -109,6 +134,22 @@ def share(all_cores: list[Core], *states: str, start: int = _ALL[0], end: int = 
     return sum(shares) / len(shares) if shares else 0.0
 
 
+def others_share(all_cores: list[Core], stretches: Sequence[Stretch], *states: str) -> NDArray[np.float64]:
+    """The same of all cores but the stretch's own, for each of many stretches."""
+    starts, ends = (np.array([getattr(stretch, edge) for stretch in stretches], dtype=np.int64) for edge in ("start", "end"))
+    own = np.array([stretch.core for stretch in stretches], dtype=np.int64)
+    shares, counted = np.zeros(len(stretches)), np.zeros(len(stretches))
+    for core in all_cores:
+        first = np.searchsorted(core.times[:-1], starts, "left")
+        last = np.maximum(first, np.searchsorted(core.times[1:], ends, "right"))
+        spent, total = (np.concatenate(([0], np.cumsum(ticks))) for ticks in (core.passed(*states), core.passed()))
+        whole = total[last] - total[first]
+        there = (whole > 0) & (own != core.number)
+        shares[there] += ((spent[last] - spent[first])[there]) / whole[there]
+        counted += there
+    return shares / np.maximum(1, counted)
+
+
 def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     """The stretches in which kernel time was at least `ratio` of a core's time.
 
@@ -120,26 +161,29 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     all at once when it ends (kcpustat_cpu_fetch does it since). If the ticks do not make up for the time, it was not spent
     as they say, so at least four fifths of the wall time count as total.
     """
-    total = core.passed()
+    total, tick_ns = core.passed(), core.tick_ns
     wall = np.diff(core.times)
-    full = np.flatnonzero(total * TICK_NS >= _EMPTY * wall)
+    full = np.flatnonzero(total * tick_ns >= _EMPTY * wall)
     if len(full) == 0:
         return []
     starts = np.concatenate(([0], full[:-1] + 1))
     after = int(full[-1]) + 1
     kernel = np.add.reduceat(core.passed(*KERNEL)[:after], starts)
     total = np.add.reduceat(total[:after], starts)
-    expected = _ACCOUNTED / TICK_NS * np.add.reduceat(wall[:after], starts)
-    weights = (kernel - ratio * np.maximum(total, expected)).tolist()
+    expected = _ACCOUNTED / tick_ns * np.add.reduceat(wall[:after], starts)
+    weights = kernel - ratio * np.maximum(total, expected)
+    # Neighbours of one sign are always in one run, or in none: there are far fewer of those than steps.
+    signs = np.concatenate(([0], np.flatnonzero(np.diff(weights > 0)) + 1))
+    ends_at = np.concatenate((signs[1:], [len(weights)])) - 1
     # Sums up to each step, as plain numbers: there can be thousands of short runs, and each is asked for its sums.
-    kernel_before, total_before = ([0, *np.cumsum(ticks).tolist()] for ticks in (kernel, total))
-    begins, ends = core.times[starts].tolist(), core.times[full + 1].tolist()
+    kernel_before, total_before = ([0, *np.cumsum(np.add.reduceat(ticks, signs)).tolist()] for ticks in (kernel, total))
+    begins, ends = core.times[starts[signs]].tolist(), core.times[full[ends_at] + 1].tolist()
     stretches = []
-    for first, last in _maximal_runs(weights):
+    for first, last in _maximal_runs(np.add.reduceat(weights, signs).tolist()):
         start, end = begins[first], ends[last]
         spent = kernel_before[last + 1] - kernel_before[first]
-        if spent * TICK_NS * _ACCOUNTED > end - start:
-            start = end - spent * TICK_NS  # accounted late: most of it was before the reading that we have
+        if spent * tick_ns * _ACCOUNTED > end - start and not core.sampled:
+            start = end - spent * tick_ns  # accounted late: most of it was before the reading that we have
         if end - start >= shortest_ms * 1_000_000:
             ratio_here = spent / max(1, total_before[last + 1] - total_before[first])
             stretches.append(Stretch(core.number, start, end, ratio_here))
@@ -149,16 +193,16 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
 def unaccounted(core: Core, others: list[Core], shortest_ms: int) -> list[Stretch]:
     """The stretches in which this core's clock stood still and the others' did not, and which nothing made up for later."""
     total, wall = core.passed(), np.diff(core.times)
-    empty = total * TICK_NS < _EMPTY * wall
+    empty = total * core.tick_ns < _EMPTY * wall
     edges = np.flatnonzero(np.diff(np.concatenate(([False], empty, [False])).astype(np.int8)))
     stretches = []
     for first, after in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         start, end = int(core.times[first]), int(core.times[after])
-        made_up = max(0, int(total[after]) * TICK_NS - int(wall[after])) if after < len(total) else 0
-        missing = end - start - int(total[first:after].sum()) * TICK_NS - made_up
+        made_up = max(0, int(total[after]) * core.tick_ns - int(wall[after])) if after < len(total) else 0
+        missing = end - start - int(total[first:after].sum()) * core.tick_ns - made_up
         if missing < shortest_ms * 1_000_000 or not others:
             continue
-        if sum(other.spent(start=start, end=end)[1] for other in others) * TICK_NS >= (end - start) * len(others) / 2:
+        if sum(other.spent(start=start, end=end)[1] for other in others) * core.tick_ns >= (end - start) * len(others) / 2:
             stretches.append(Stretch(core.number, start, end, 0.0))
     return stretches
 

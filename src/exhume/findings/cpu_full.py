@@ -1,82 +1,136 @@
 """cpu-full: the machine is simply busy, by whom, and whether anybody waits."""
 
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from exhume.findings.cores import TICK_NS, busy, cores, share
+from exhume.findings.cores import TICK_NS
+from exhume.findings.machine import BUSY, IDLE, KERNEL, Machine, machine
 from exhume.findings.model import Evidence, Examined, Finding, Severity
-from exhume.findings.rates import rate
+from exhume.findings.sampled_work import sampled
+from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
 from exhume.recording.recording import Recording, labels
+from exhume.text import printable
 
 KIND = "cpu-full"
 MOST_TOLD = 3
+Parts = list[tuple[int, int]]
 
 
 class _Process(NamedTuple):
     used_ms: int
     pid: int
     comm: str
-    whose: str
+    cgroup: str
 
     def __str__(self) -> str:
-        return f"{self.comm} [{self.pid}]" + (f" of {self.whose}" if self.whose else "")
+        whose = str(owner(self.cgroup)) or self.cgroup.strip("/")
+        return f"{self.comm} [{self.pid}]" + (f" of {whose}" if whose else "")
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    everyone = cores(recording)
-    if not everyone:
+    cores = machine(recording)
+    if cores is None:
         return Examined(KIND, unseen=recording.why_off("cpu"))
-    whole = busy(everyone)
-    if whole < thresholds.cpu_full_ratio:
-        stolen = share(everyone, "steal")
-        if stolen >= thresholds.steal_ratio:
-            return Examined(KIND, ruled_out=f"{whole:.0%} busy, {stolen:.0%} taken by the hypervisor")
-        return Examined(KIND, ruled_out=f"{share(everyone, 'idle', 'iowait'):.0%} idle")
-    user, kernel = share(everyone, "user", "nice"), share(everyone, "system", "irq", "softirq")
-    waited_us = rate(recording, "pressure_us", labels(cgroup="", kind="some", resource="cpu"))
-    start, end = recording.window
+    shortest = round(thresholds.cpu_full_s * SECOND_NS)
+    busy = cores.steps(*BUSY)
+    parts = times(busy.above(thresholds.cpu_full_ratio, shortest))
+    if parts:
+        return Examined(KIND, (_finding(recording, thresholds, cores, parts),))
+    worst, stolen = busy.most(shortest), cores.share("steal")
+    if stolen >= thresholds.steal_ratio:
+        return Examined(KIND, ruled_out=f"{worst:.0%} busy, {stolen:.0%} taken by the hypervisor")
+    idle = cores.share(*IDLE)
+    if worst >= 1 - idle + 0.1:
+        return Examined(
+            KIND, ruled_out=f"{idle:.0%} idle, at most {worst:.0%} busy for {min(shortest, busy.length_ns) / 1e9:.0f} s"
+        )
+    return Examined(KIND, ruled_out=f"{idle:.0%} idle")
+
+
+def _finding(recording: Recording, thresholds: Thresholds, cores: Machine, parts: Parts) -> Finding:
+    whole, user, kernel = (cores.share(*states, during=parts) for states in (BUSY, ("user", "nice"), KERNEL))
     evidence = [
-        Evidence("busy", round(whole, 3), "of all cores' time", "/proc/stat"),
-        Evidence("user", round(user, 3), "of all cores' time", "/proc/stat"),
-        Evidence("kernel", round(kernel, 3), "of all cores' time", "/proc/stat"),
-        Evidence("cores", len(everyone), "", "/proc/stat"),
+        Evidence("busy", round(whole, 3), "of all cores' time", cores.source),
+        Evidence("user", round(user, 3), "of all cores' time", cores.source),
+        Evidence("kernel", round(kernel, 3), "of all cores' time", cores.source),
+        Evidence("cores", cores.cores, "", cores.source),
+        Evidence("lasted", round(sum(end - start for start, end in parts) / 1e9, 1), "s", cores.source),
     ]
-    summary = f"all {len(everyone)} cores together are {whole:.0%} busy ({user:.0%} user, {kernel:.0%} kernel)"
+    summary = f"all {cores.cores} cores together are {whole:.0%} busy ({user:.0%} user, {kernel:.0%} kernel)"
     severity: Severity = "warning"
-    if waited_us is None:
+    waiting = growth(recording, "pressure_us", labels(cgroup="", kind="some", resource="cpu"))
+    if waiting is None:
         summary += ": the machine is full"
     else:
-        waited = waited_us / 1e6
+        waited = waiting.mean(parts) / 1e6
         evidence.append(Evidence("tasks waiting for a core", round(waited, 3), "of the time", "/proc/pressure/cpu some"))
         if waited >= thresholds.cpu_wait_ratio:
             summary += f" and tasks waited for a core {waited:.0%} of the time: the machine is full"
         else:
             severity = "info"
             summary += f", but nobody waits ({waited:.0%} of the time)"
-    busiest = _busiest(recording)
+    told, more = _who(recording, parts)
+    return Finding(KIND, "node", severity, parts[0][0], parts[-1][1], summary + told, (*evidence, *more), spans(parts))
+
+
+def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
+    """The programs that used most, and the cgroup: one tenant's load, or that of several."""
+    used, source = _of_processes(recording, parts), "/proc/PID/stat, /proc/PID/cgroup"
+    if not used:
+        used, source = _of_samples(recording, parts), "stack samples"
+    busiest = sorted(used, reverse=True)[:MOST_TOLD]
+    evidence = []
     for place, process in zip(("busiest", "second", "third"), busiest, strict=False):
-        evidence.append(Evidence(place, str(process), "", "/proc/PID/stat, /proc/PID/cgroup"))
-        evidence.append(Evidence(f"CPU time of the {place}", process.used_ms, "ms", "/proc/PID/stat"))
-    if busiest:
-        summary += "; most by " + ", ".join(f"{process} ({process.used_ms:,} ms)" for process in busiest)
-    return Examined(KIND, (Finding(KIND, "node", severity, start, end, summary, tuple(evidence)),))
+        evidence.append(Evidence(place, str(process), "", source))
+        evidence.append(Evidence(f"CPU time of the {place}", process.used_ms, "ms", source))
+    if not busiest:
+        return "", []
+    said = "; most by " + ", ".join(f"{printable(str(process))} ({process.used_ms:,} ms)" for process in busiest)
+    groups: Counter[str] = Counter()
+    for process in used:
+        groups[process.cgroup] += process.used_ms
+    total = groups.total()
+    del groups[""], groups["/"]
+    if groups and total:
+        cgroup, most = max(groups.items(), key=lambda item: (item[1], item[0]))
+        evidence.append(Evidence("busiest cgroup", cgroup, "", source))
+        evidence.append(Evidence("its share", round(most / total, 3), "of the CPU time of those looked at", source))
+        said += f"; {most / total:.0%} of it in {printable(cgroup)}"
+    return said, evidence
 
 
-def _busiest(recording: Recording) -> list[_Process]:
-    """Who used most CPU time while we looked. The reader keeps those that were busy between two of its readings."""
+def _of_processes(recording: Recording, parts: Parts) -> list[_Process]:
+    """Who used CPU time meanwhile. The reader keeps those that were busy between two of its readings."""
     readings: dict[tuple[int, int], dict[int, int]] = {}
-    named: dict[tuple[int, int], tuple[str, str]] = {}
+    named: dict[tuple[int, int], tuple[int, str, str]] = {}
     for row in recording["processes"].rows():
         if row["tid"] == 0:
             who = (row["pid"], row["start"])
-            readings.setdefault(who, {})[row["time"]] = row["user"] + row["system"]
-            named[who] = (row["comm"], row["cgroup"] or named.get(who, ("", ""))[1])
+            ticks = row["user"] + row["system"]
+            known = readings.setdefault(who, {})
+            known[row["time"]] = max(ticks, known.get(row["time"], 0))
+            named[who] = max(named.get(who, (-1, "", "")), (row["time"], row["comm"], row["cgroup"]))
+    cgroups = {(row["pid"], row["start"]): row["cgroup"] for row in recording["processes"].rows() if row["cgroup"]}
     found = []
     for who, used in readings.items():
-        ticks = sum(max(0, after - before) for before, after in pairwise(used[time] for time in sorted(used)))
-        comm, cgroup = named[who]
+        ticks = sum(
+            max(0, used[after] - used[before])
+            for before, after in pairwise(sorted(used))
+            if any(before < end and after > start for start, end in parts)
+        )
         if ticks:
-            found.append(_Process(ticks * TICK_NS // 1_000_000, who[0], comm, str(owner(cgroup)) or cgroup.strip("/")))
-    return sorted(found, reverse=True)[:MOST_TOLD]
+            found.append(_Process(ticks * TICK_NS // 1_000_000, who[0], named[who][1], cgroups.get(who, "")))
+    return found
+
+
+def _of_samples(recording: Recording, parts: Parts) -> list[_Process]:
+    seen = sampled(recording)
+    if seen is None:
+        return []
+    here = seen.during(parts)
+    lasted_ms = sum(end - start for start, end in parts) / 1e6
+    each_ms = lasted_ms * max(1, recording.node.cpus) / max(1.0, float(here.sum()))
+    return [_Process(round(count * each_ms), who.pid, who.comm, who.cgroup) for who, count in seen.by_process(here & seen.busy)]

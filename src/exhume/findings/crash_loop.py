@@ -1,59 +1,90 @@
-"""crash-loop: a unit that systemd starts again and again. Loops inside a unit are not visible to systemd."""
+"""crash-loop: something that is started again and again, by whatever shows it. Loops inside a unit are invisible to systemd.
 
-from itertools import pairwise
+What several sources show of one unit is one finding, told by the strongest of them. A rhythm without bad ends and without a
+leak is information: probes, timers and workers have one, too.
+"""
 
+from collections.abc import Callable
+
+from exhume.findings.loops import WAYS, Loop, by_systemd
+from exhume.findings.loops_churn import by_churn
+from exhume.findings.loops_journal import by_journal
+from exhume.findings.loops_processes import by_processes
 from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.once import once
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.text import printable
 
 KIND = "crash-loop"
 MOST_TOLD = 5
+_SOURCES = {
+    "systemd": "systemd NRestarts",
+    "journal": "journal, MESSAGE_ID of systemd",
+    "containers": "cgroup tracepoints",
+    "cgroup churn": "cgroup tracepoints",
+    "processes": "start times of processes",
+}
+_ALL: tuple[Callable[[Recording, Thresholds], list[Loop]], ...] = (by_systemd, by_journal, by_churn, by_processes)
 
 
+@once
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    if not recording.on("units"):
-        return Examined(KIND, unseen=recording.why_off("units"))
-    by_unit: dict[str, list[dict[str, object]]] = {}
-    for row in recording["units"].rows():
-        by_unit.setdefault(row["unit"], []).append(row)
-    findings = []
-    for unit, rows in by_unit.items():
-        restarts = [int(str(row["restarts"])) for row in rows]
-        # NRestarts goes back to 0 when a unit is stopped for good, so only growth counts.
-        grew = sum(max(0, after - before) for before, after in pairwise(restarts))
-        # auto-restart; from systemd 254 auto-restart-queued and dead-before-auto-restart too
-        waiting = any("auto-restart" in str(row["sub"]) for row in rows)
-        if restarts[-1] <= 0 or not (grew or waiting or restarts[-1] >= thresholds.crash_restarts):
-            continue
-        crashes = restarts[-1] >= thresholds.crash_restarts and (grew or waiting) and not _ends_well(rows)
-        severity: Severity = "warning" if crashes else "info"
-        doing = f"{grew} while we looked" if grew else "waiting for the next one" if waiting else "running now"
-        findings.append(_finding(unit, rows, restarts[-1], grew, doing, severity))
+    by_subject: dict[tuple[str, str], list[Loop]] = {}
+    for by in _ALL:
+        for loop in by(recording, thresholds):
+            # Without a unit, who starts them tells one loop of a place from another.
+            by_subject.setdefault((loop.subject, "" if loop.unit else loop.supervisor), []).append(loop)
+    findings = [_finding(loops) for loops in by_subject.values()]
     if findings:
-        findings.sort(key=lambda finding: (finding.severity != "warning", -finding.number("restarts")))
+        findings.sort(
+            key=lambda one: (
+                one.severity != "warning",
+                -max(one.number("restarts"), one.number("restarts in the window")),
+                one.subject,
+                one.summary,
+            )
+        )
         return Examined(KIND, tuple(findings[:MOST_TOLD]))
-    return Examined(KIND, ruled_out=f"none of {len(by_unit)} units restarts")
+    seen = recording.on("cgroup-events")
+    if not recording.on("units"):
+        if not seen:
+            return Examined(KIND, unseen=recording.why_off("units"))
+        return Examined(KIND, ruled_out="no cgroup comes and goes in a rhythm")
+    number = len(set(recording["units"].texts("unit")))
+    also = ", no cgroup comes and goes in a rhythm" if seen else ""
+    return Examined(KIND, ruled_out=f"none of {number} units restarts{also}")
 
 
-def _ends_well(rows: list[dict[str, object]]) -> bool:
-    """Whether it was seen between two runs, and only with success: Restart=always is a way to do something now and then.
+def _finding(loops: list[Loop]) -> Finding:
+    """The strongest source first; what it does not know the next one tells."""
+    loops = sorted(loops, key=lambda loop: (WAYS.index(loop.by), -loop.restarts, loop.cgroup, loop.process, loop.said))
+    first = loops[0]
+    ways = list(dict.fromkeys(loop.by for loop in loops))
+    source = _SOURCES[first.by]
+    evidence = [Evidence("by", ", ".join(ways), "", source)]
+    for loop in loops:
+        known = {one.what for one in evidence}
+        evidence.extend(one for one in _told(loop) if one.what not in known)
+    severity: Severity = "warning" if any(loop.crashes for loop in loops) else "info"
+    told = next((loop for loop in loops if loop.crashes), first)
+    summary = f"{printable(first.subject)} {told.said}"
+    start, end = min(loop.start for loop in loops), max(loop.end for loop in loops)
+    return Finding(KIND, first.subject, severity, start, end, summary, tuple(evidence))
 
-    Of one that runs, the result says nothing: service_start() sets it to success.
-    """
-    ended = {str(row["result"]) for row in rows if "auto-restart" in str(row["sub"])}
-    return ended == {"success"}
 
-
-def _finding(unit: str, rows: list[dict[str, object]], restarts: int, grew: int, doing: str, severity: Severity) -> Finding:
-    last = rows[-1]
-    evidence = [
-        Evidence("restarts", restarts, "", "systemd NRestarts"),
-        Evidence("restarts in the window", grew, "", "systemd NRestarts"),
-        Evidence("state", f"{last['active']}/{last['sub']}", "", "systemd"),
-        Evidence("result", str(last["result"]), "", "systemd"),
-        Evidence("enabled", str(last["enabled"]), "", "systemd UnitFileState"),
-    ]
-    if last["cgroup"]:
-        evidence.append(Evidence("cgroup", str(last["cgroup"]), "", "systemd ControlGroup"))
-    start, end = int(str(rows[0]["time"])), int(str(last["time"]))
-    return Finding(KIND, unit, severity, start, end, f"{unit} was restarted {restarts:,} times, {doing}", tuple(evidence))
+def _told(loop: Loop) -> list[Evidence]:
+    """What a source knows, and nothing else."""
+    source = _SOURCES[loop.by]
+    every: tuple[tuple[str, int | float | str, str, bool], ...] = (
+        ("restarts", loop.total, "", loop.total >= 0),
+        ("restarts in the window", loop.restarts, "", True),
+        ("period", round(loop.period_ns / 1e9, 3), "s", loop.period_ns > 0),
+        ("cgroup", loop.cgroup, "", bool(loop.cgroup)),
+        ("unit", loop.unit, "", bool(loop.unit)),
+        ("process", printable(loop.process), "", bool(loop.process)),
+        ("supervisor", loop.supervisor, "", bool(loop.supervisor)),
+        ("removed", loop.removed, "cgroups", loop.removed > 0),
+        ("unreleased", loop.unreleased, "cgroups", loop.removed > 0),
+    )
+    return [Evidence(what, value, unit, source) for what, value, unit, known in every if known] + list(loop.more)

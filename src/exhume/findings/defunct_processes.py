@@ -5,8 +5,10 @@ task that was not collected keeps its css_set, and so its cgroup after rmdir: th
 from collections import Counter
 
 from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.stretches import ordered
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.text import printable
 
 KIND = "defunct-processes"
 
@@ -15,7 +17,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     series = recording.counter("processes_defunct")
     if series is None:
         return Examined(KIND, unseen=recording.why_off("processes"))
-    count = series.last
+    _, counts = ordered(series)
+    count = int(counts[-1])
     if count == 0:
         return Examined(KIND, ruled_out="0 defunct processes")
     evidence = [Evidence("defunct", count, "processes", "/proc/PID/stat state Z")]
@@ -25,7 +28,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         summary = f"{count:,} defunct processes (each holds a PID, and may pin a removed cgroup until collected)"
     names: dict[int, str] = {}
     dead: dict[tuple[int, int], tuple[str, int]] = {}
-    for row in recording["processes"].rows():
+    for row in sorted(recording["processes"].rows(), key=lambda row: (row["time"], row["pid"], row["start"], row["comm"])):
         if row["tid"] == 0:
             names[row["pid"]] = row["comm"]
             if row["state"] == "Z":
@@ -41,9 +44,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
 
 def _parent(dead: dict[tuple[int, int], tuple[str, int]], names: dict[int, str], count: int) -> tuple[str, str]:
     """Whose children most of them are: what to say of it, and its PID as text, which nobody groups by thousands."""
-    (pid, children) = Counter(ppid for _, ppid in dead.values()).most_common(1)[0]
-    comm = Counter(comm for comm, ppid in dead.values() if ppid == pid).most_common(1)[0][0]
-    who = f"{names[pid]} [{pid}]" if pid in names else f"PID {pid}"
+    parents = Counter(ppid for _, ppid in dead.values())
+    pid, children = max(parents.items(), key=lambda item: (item[1], item[0]))
+    named = Counter(comm for comm, ppid in dead.values() if ppid == pid)
+    comm = printable(max(named, key=lambda name: (named[name], name)))
+    who = f"{printable(names[pid])} [{pid}]" if pid in names else f"PID {pid}"
     many = f"{children} of the {len(dead)} looked at" if len(dead) < count or children < len(dead) else "all of them"
     many = "it" if count == 1 else many
     if pid == 1:

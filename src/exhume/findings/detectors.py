@@ -11,6 +11,7 @@ from exhume.findings import (
     defunct_processes,
     irq_imbalance,
     memcg_leak,
+    memcg_walk,
     napi_starved,
     nic_reset,
     observer_starved,
@@ -20,6 +21,7 @@ from exhume.findings import (
     reclaim,
     soft_lockup,
     steal,
+    unused_agent,
     writeback_stall,
     zombie_memcgs,
 )
@@ -29,9 +31,11 @@ from exhume.recording.recording import Recording
 
 DETECTORS: tuple[Callable[[Recording, Thresholds], Examined], ...] = (
     crash_loop.detect,
+    unused_agent.detect,
     memcg_leak.detect,
     zombie_memcgs.detect,
     cgroup_dirs_leak.detect,
+    memcg_walk.detect,
     core_saturated.detect,
     napi_starved.detect,
     nic_reset.detect,

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from exhume.findings.kernel_work import IDLE, INTERRUPTS, NETWORK, SOFTIRQS, UNKNOWN, USER, Work, work
-from exhume.findings.model import Span
+from exhume.findings.kernel_work import BORROWED, IDLE, UNKNOWN, USER, Work, work
+from exhume.findings.model import Evidence, Span
+from exhume.findings.sampled import OfCore, by_core
 from exhume.findings.spans import merged
+from exhume.node.owners import owner
 from exhume.recording.recording import Ints, Recording
 
 NAMELESS: Final = "[unknown]"
@@ -20,6 +21,8 @@ class Who(NamedTuple):
     pid: int
     tid: int
     cgroup: str = ""
+    unit: str = ""
+    pod: str = ""
 
     def __str__(self) -> str:
         return f"{self.comm} [{self.pid}]" if self.pid > 0 else self.comm
@@ -57,25 +60,18 @@ class Held(NamedTuple):
         return 2 * self.works.get(UNKNOWN.key, 0) <= self.total
 
 
-class _OfCore(NamedTuple):
-    times: Ints
-    threads: Ints
-    stacks: Ints
-
-
-class _Stack(NamedTuple):
+class Stack(NamedTuple):
     kind: str
     names: tuple[str, ...]
     work: Work
 
 
-_Cores: TypeAlias = dict[int, _OfCore]
-_UNKNOWN_STACK: Final = _Stack("", (), UNKNOWN)
+_UNKNOWN_STACK: Final = Stack("", (), UNKNOWN)
 
 
 def held(recording: Recording, core: int, spans: Iterable[Span], waiting: int = 0) -> Held | None:
     """None where no sample of that core was taken in that time. Those of who waits for the core do not count."""
-    of_core = recording.derived("samples", _by_core).get(core) if len(recording["samples"]) else None
+    of_core = by_core(recording).get(core)
     if of_core is None:
         return None
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(_within(of_core, *part) for part in merged(spans).get(core, []))])
@@ -84,17 +80,17 @@ def held(recording: Recording, core: int, spans: Iterable[Span], waiting: int = 
     pairs, counts = np.unique(
         np.stack((of_core.threads[rows], of_core.stacks[rows])), axis=1, return_counts=True
     )  # as many as there are different stacks, however many samples
-    threads = recording.derived("threads", _threads)
-    seen: list[tuple[Who, _Stack, int]] = []
+    threads = threads_of(recording)
+    seen: list[tuple[Who, Stack, int]] = []
     for thread, stack, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
         who = threads.get(thread, NOBODY)
         if not waiting or who.tid != waiting:
-            one = _stack(recording, stack)
+            one = stack_of(recording, stack)
             seen.append((REST if one.work is IDLE else blamed(who, one.work), one, count))
     return _most(seen)
 
 
-def _most(seen: Sequence[tuple[Who, _Stack, int]]) -> Held | None:
+def _most(seen: Sequence[tuple[Who, Stack, int]]) -> Held | None:
     """Of who was there, with which stack, in how many samples."""
     if not seen:
         return None
@@ -121,7 +117,14 @@ def _most(seen: Sequence[tuple[Who, _Stack, int]]) -> Held | None:
 
 def blamed(who: Who, did: Work) -> Who:
     """The time of an interrupt is not that of the program that it interrupted."""
-    return INTERRUPT if did in (NETWORK, SOFTIRQS, INTERRUPTS) and not of_network(who) else who
+    return INTERRUPT if did.key in BORROWED and not of_network(who) else who
+
+
+def belongs(who: Who, source: str) -> list[Evidence]:
+    """Whose it is: its cgroup, and the unit and pod, which the cgroup's path tells where nobody noted them."""
+    of = owner(who.cgroup)
+    found = (("its cgroup", who.cgroup), ("its unit", who.unit or of.unit), ("its pod", who.pod or of.pod))
+    return [Evidence(what, value, "", source) for what, value in found if value]
 
 
 def of_network(who: Who) -> bool:
@@ -129,28 +132,25 @@ def of_network(who: Who) -> bool:
     return who.comm.startswith(("ksoftirqd/", "napi/")) and who.cgroup in ("", "/")
 
 
-def _within(of_core: _OfCore, start: int, end: int) -> Ints:
+def _within(of_core: OfCore, start: int, end: int) -> Ints:
     first, after = np.searchsorted(of_core.times, start, "left"), np.searchsorted(of_core.times, end, "right")
     return np.arange(first, after, dtype=np.int64)
 
 
-def _by_core(recording: Recording) -> _Cores:
-    table = recording["samples"]
-    times, cores = table.ints("time"), table.ints("core")
-    order = np.lexsort((times, cores))
-    times, cores, threads, stacks = times[order], cores[order], table.ints("thread")[order], table.ints("stack")[order]
-    borders = [0, *(np.flatnonzero(np.diff(cores)) + 1).tolist(), len(cores)]
-    return {
-        int(cores[first]): _OfCore(times[first:after], threads[first:after], stacks[first:after])
-        for first, after in pairwise(borders)
-    }
+def threads_of(recording: Recording) -> dict[int, Who]:
+    """By what samples call them."""
+    return recording.derived("threads", _threads)
 
 
 def _threads(recording: Recording) -> dict[int, Who]:
-    return {row["id"]: Who(row["comm"], row["pid"], row["tid"], row["cgroup"]) for row in recording["threads"].rows()}
+    return {
+        row["id"]: Who(row["comm"], row["pid"], row["tid"], row["cgroup"], row["unit"], row["pod"])
+        for row in recording["threads"].rows()
+    }
 
 
-def _stack(recording: Recording, number: int) -> _Stack:
+def stack_of(recording: Recording, number: int) -> Stack:
+    """By what samples call it."""
     known = recording.derived("stacks", _known_stacks)
     if number not in known.made:
         row = known.rows.get(number)
@@ -160,7 +160,7 @@ def _stack(recording: Recording, number: int) -> _Stack:
 
 class _Known(NamedTuple):
     rows: dict[int, tuple[str, Sequence[int]]]
-    made: dict[int, _Stack]
+    made: dict[int, Stack]
     """Those that were asked for."""
 
 
@@ -176,10 +176,10 @@ def _kernel_frames(recording: Recording) -> dict[int, str]:
     return {number: name or NAMELESS for number, name, space in rows if space == "kernel"}
 
 
-def _made(kind: str, frames: Sequence[int], kernel: dict[int, str]) -> _Stack:
+def _made(kind: str, frames: Sequence[int], kernel: dict[int, str]) -> Stack:
     names = tuple(kernel[frame] for frame in reversed(frames) if frame in kernel)
     if kind == "idle":
-        return _Stack(kind, names, IDLE)
+        return Stack(kind, names, IDLE)
     if not names:
-        return _Stack(kind, names, USER if kind == "user" else UNKNOWN)
-    return _Stack(kind, names, work(names))
+        return Stack(kind, names, USER if kind == "user" else UNKNOWN)
+    return Stack(kind, names, work(names))

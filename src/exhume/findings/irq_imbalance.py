@@ -1,12 +1,13 @@
 """irq-imbalance: one core takes nearly all interrupts of the network queues, and is busy with them, while there are others."""
 
-from collections import Counter
+import numpy as np
 
 from exhume.findings.cores import cores
 from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.stretches import Floats, Steps, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.interrupts import queue_of
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Ints, Recording
 
 KIND = "irq-imbalance"
 
@@ -14,40 +15,56 @@ KIND = "irq-imbalance"
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not recording.on("interrupts"):
         return Examined(KIND, unseen=recording.why_off("interrupts"))
-    by_core: Counter[str] = Counter()
-    seconds = 0.0
-    for at, series in recording.counters("interrupts").items():
-        where = dict(at)
-        # Only the queues' own: a timer or a disk that has one interrupt has it somewhere.
-        if len(series.times) > 1 and _is_queue(where.get("device", "")):
-            by_core[where["cpu"]] += series.delta
-            seconds = max(seconds, float(series.times[-1] - series.times[0]) / 1e9)
-    total = by_core.total()
-    if total == 0 or seconds == 0:
+    moments, by_core = _by_core(recording)
+    if not by_core:
         return Examined(KIND, ruled_out="no interrupts of network queues in the window")
-    core, count = by_core.most_common(1)[0]
-    per_second, ratio = total / seconds, count / total
-    if recording.node.cpus < 2 or per_second < thresholds.irq_rate:
-        return Examined(KIND, ruled_out=f"{per_second:,.0f} network interrupts a second")
+    total = Steps(moments, np.sum(list(by_core.values()), axis=0), np.diff(moments) / 1e9)
+    parts = times(total.above(thresholds.irq_rate, 0))
+    if recording.node.cpus < 2 or not parts:
+        return Examined(KIND, ruled_out=f"{total.most(0):,.0f} network interrupts a second")
+    within = total.within(parts)
+    core, count = max(
+        ((core, float(taken[within].sum())) for core, taken in by_core.items()), key=lambda one: (one[1], -one[0])
+    )
+    per_second, ratio = total.mean(parts), count / float(total.amount[within].sum())
     if ratio < thresholds.irq_share:
         return Examined(KIND, ruled_out=f"the most network interrupts, {ratio:.0%}, are taken by core {core}")
-    spent = next((one.share("irq", "softirq") for one in cores(recording) if str(one.number) == core), None)
-    if spent is None:
+    taking = next((one for one in cores(recording) if one.number == core), None)
+    if taking is None:
         return Examined(KIND, unseen=recording.why_off("cpu"))
+    counted = [taking.spent("irq", "softirq", start=start, end=end) for start, end in parts]
+    spent = sum(ticks for ticks, _ in counted) / max(1, sum(ticks for _, ticks in counted))
     if spent < thresholds.irq_time_ratio:
         return Examined(KIND, ruled_out=f"interrupts take {spent:.0%} of the time of core {core}, which takes most of them")
-    start, end = recording.window
     evidence = (
-        Evidence("core", int(core), "", "/proc/interrupts"),
+        Evidence("core", core, "", "/proc/interrupts"),
         Evidence("share", round(ratio, 3), "of the interrupts of network queues", "/proc/interrupts"),
         Evidence("network interrupts", round(per_second), "per second", "/proc/interrupts"),
-        Evidence("interrupt time", round(spent, 3), "of the core's time, irq and softirq", "/proc/stat"),
+        Evidence("interrupt time", round(spent, 3), "of the core's time, irq and softirq", taking.source),
     )
     summary = (
         f"core {core} takes {ratio:.0%} of {per_second:,.0f} network interrupts a second, and they {spent:.0%} of its time"
     )
-    return Examined(KIND, (Finding(KIND, f"core {core}", "warning", start, end, summary, evidence),))
+    start, end = parts[0][0], parts[-1][1]
+    return Examined(KIND, (Finding(KIND, f"core {core}", "warning", start, end, summary, evidence, spans(parts, core)),))
 
 
-def _is_queue(interrupt: str) -> bool:
-    return queue_of(interrupt, "tx") is not None or queue_of(interrupt, "rx") is not None
+def _by_core(recording: Recording) -> tuple[Ints, dict[int, Floats]]:
+    """What each core took of the queues' own interrupts, by reading: a timer or a disk that has one has it somewhere."""
+    grown: list[tuple[int, Steps]] = []
+    queues: dict[str, bool] = {}
+    for at in recording.counters("interrupts"):
+        of = dict(at)
+        device = of.get("device", "")
+        if device not in queues:
+            queues[device] = queue_of(device, "tx") is not None or queue_of(device, "rx") is not None
+        if queues[device] and of.get("cpu", "").isdecimal() and (steps := growth(recording, "interrupts", at)) is not None:
+            grown.append((int(of["cpu"]), steps))
+    if not grown:
+        return np.empty(0, dtype=np.int64), {}
+    moments = max((steps.times for _, steps in grown), key=len)
+    by_core: dict[int, Floats] = {}
+    for core, steps in grown:
+        taken = by_core.setdefault(core, np.zeros(len(moments) - 1))
+        taken[len(taken) - len(steps.amount) :] += steps.amount  # one that began later has the later readings
+    return moments, by_core

@@ -1,12 +1,13 @@
 """What the kernel was busy with, in words, by the functions on a stack: for a sentence that says why a core was not free.
 
-Names are those of the kernel's source, each group with the file it is from; a compiler may have inlined any of them, so a
-kind of work is known by its callers as well as by its innermost function.
+A kind of work is known by its callers as well as by its innermost function; kernel_functions has the names.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from exhume.findings import kernel_functions as of
 from exhume.profile.classes import IRQ, LEFT, SOFTIRQ, mark
 
 
@@ -20,12 +21,24 @@ WALK: Final = Work("walk", "walked memory cgroups")
 FLUSH: Final = Work("flush", "walked memory cgroups to sum up their statistics")
 RECLAIM: Final = Work("reclaim", "reclaimed memory")
 CONSOLE: Final = Work("console", "printed kernel messages to a slow console")
+SHOOTDOWN: Final = Work("shootdown", "waited for other cores to answer (TLB shootdown)")
 COMPACTION: Final = Work("compaction", "moved pages about (compaction)")
 OOM: Final = Work("oom", "looked for a process to kill (out of memory)")
 UNMAP: Final = Work("unmap", "gave back the memory of a process")
 WRITEBACK: Final = Work("writeback", "wrote pages back to disk")
 FAULT: Final = Work("fault", "served page faults")
 LOCK: Final = Work("lock", "spun on a lock")
+CGROUPFS: Final = Work("cgroupfs", "listed directories of cgroups or of sysfs")
+AUDIT: Final = Work("audit", "wrote audit records")
+BPF: Final = Work("bpf", "ran BPF programs")
+NETFILTER: Final = Work("netfilter", "filtered packets or tracked connections")
+POLLING: Final = Work("polling", "polled a block device")
+COMPLETION: Final = Work("completion", "completed block I/O")
+FUTEX: Final = Work("futex", "waited for and woke threads (futex)")
+FORK: Final = Work("fork", "started or ended processes")
+CHARGE: Final = Work("charge", "charged memory to cgroups")
+RCU: Final = Work("rcu", "ran RCU callbacks")
+SLAB: Final = Work("slab", "allocated or freed kernel objects")
 NETWORK: Final = Work("network", "was busy with packets")
 SOFTIRQS: Final = Work("softirq", "ran softirqs")
 INTERRUPTS: Final = Work("irq", "served interrupts")
@@ -33,130 +46,169 @@ USER: Final = Work("user", "ran its own code")
 UNKNOWN: Final = Work("unknown", "held the core")
 IDLE: Final = Work("idle", "was idle")
 
-# Each goes from one memory cgroup to the next, dead ones included, or is called for each of them.
-_WALK: Final = frozenset(
-    # mm/memcontrol.c, kernel/cgroup/cgroup.c: the walk itself
-    "mem_cgroup_iter css_next_descendant_pre css_next_descendant_post css_next_child css_rightmost_descendant "
-    # mm/memcontrol.c, memcontrol-v1.c since 6.11: reading memory.stat, memory.numa_stat. Before dd8657b6c1cb (5.8) each line
-    # of the second was a walk of its own; before 42a300353577 (5.2) the first was one, before 8de7ecc6483b (4.17) several.
-    "memcg_stat_show memcg_sum_events tree_events tree_stat memcg_numa_stat_show mem_cgroup_nr_lru_pages "
-    "mem_cgroup_node_nr_lru_pages "
-    # mm/workingset.c, a shrinker that is asked of every group; mm/memcontrol.c, before a group's limit is enforced
-    "count_shadow_nodes drain_all_stock".split()
+# What came on top of a program and is not its doing: these keys.
+BORROWED: Final = frozenset({NETWORK.key, SOFTIRQS.key, INTERRUPTS.key})
+
+# A function's traits are bits, so that a stack's are soon found: there can be thousands of stacks, all of some hundred names.
+_GROUPS: Final = (
+    (of.NETWORK, _NETWORK := 1 << 0),
+    (of.CONSOLE, _CONSOLE := 1 << 1),
+    (of.OOM, _OOM := 1 << 2),
+    (of.PAGES, _PAGES := 1 << 3),
+    (of.WALK, _WALK := 1 << 4),
+    (of.FLUSH, _FLUSH := 1 << 5),
+    (of.READS, _READS := 1 << 6),
+    (of.VISITS, _VISITS := 1 << 7),
+    (of.RECLAIM, _RECLAIM := 1 << 8),
+    (of.SHOOTDOWN, _SHOOTDOWN := 1 << 9),
+    (of.COMPACTION, _COMPACTION := 1 << 10),
+    (of.UNMAP, _UNMAP := 1 << 11),
+    (of.WRITEBACK, _WRITEBACK := 1 << 12),
+    (of.FAULT, _FAULT := 1 << 13),
+    (of.LOCK, _LOCK := 1 << 14),
+    (of.CGROUPFS, _CGROUPFS := 1 << 15),
+    (of.AUDIT, _AUDIT := 1 << 16),
+    (of.NETFILTER, _NETFILTER := 1 << 17),
+    (of.POLLING, _POLLING := 1 << 18),
+    (of.COMPLETION, _COMPLETION := 1 << 19),
+    (of.FUTEX, _FUTEX := 1 << 20),
+    (of.CHARGE, _CHARGE := 1 << 21),
+    (of.FORK, _FORK := 1 << 22),
+    (of.RCU, _RCU := 1 << 23),
+    (of.SLAB, _SLAB := 1 << 24),
+    (of.BALANCING, _BALANCING := 1 << 25),
+    (of.TIMERS, _TIMERS := 1 << 26),
+    (of.CALLS, _CALLS := 1 << 27),
 )
-# kernel/cgroup/rstat.c (css_rstat_* since 6.16), mm/memcontrol.c: statistics are summed up over the groups that changed.
-# That is a walk, too, but one that passes by what does not change, as most of the dead do not.
-_FLUSH: Final = frozenset("mem_cgroup_flush_stats __mem_cgroup_flush_stats do_flush_stats flush_memcg_stats_dwork".split())
-_FLUSH_BEGINNINGS: Final = ("cgroup_rstat_", "css_rstat_", "mem_cgroup_css_rstat_flush", "__cgroup_rstat_")
-# mm/vmscan.c, mm/shrinker.c since 6.7: reclaim visits every memory cgroup (shrink_node_memcgs; before 5.5 shrink_node).
-_VISITS: Final = frozenset(
-    "shrink_node shrink_node_memcgs shrink_node_memcg shrink_zone shrink_many shrink_one lru_gen_shrink_node shrink_lruvec "
-    "lru_gen_shrink_lruvec get_scan_count lruvec_lru_size shrink_slab shrink_slab_memcg do_shrink_slab "
-    "mem_cgroup_shrink_node".split()
-)
-# The same files, fs/super.c, fs/dcache.c, fs/inode.c, mm/rmap.c: a visit that finds something to do. A group that is visited
-# and has nothing to give is what costs when there are many of them: then none of these is on the stack.
-_PAGES: Final = frozenset(
-    "shrink_folio_list shrink_page_list shrink_inactive_list shrink_active_list isolate_lru_folios isolate_lru_pages "
-    "move_folios_to_lru move_pages_to_lru evict_folios evict_pages scan_folios isolate_folios try_to_unmap rmap_walk "
-    "try_to_shrink_lruvec folio_referenced page_referenced pageout super_cache_scan prune_dcache_sb prune_icache_sb "
-    "shrink_dentry_list scan_shadow_nodes list_lru_walk_one".split()
-)
-_RECLAIM: Final = frozenset(
-    "kswapd balance_pgdat kswapd_shrink_node do_try_to_free_pages try_to_free_pages try_to_free_mem_cgroup_pages "
-    "__alloc_pages_direct_reclaim mem_cgroup_force_empty_write reclaim_high drop_slab drop_slab_node".split()
-)
-# kernel/printk/printk.c, nbcon.c; drivers/tty/serial/8250/8250_port.c: a byte at a time, and waits for each
-_CONSOLE: Final = frozenset(
-    "console_unlock console_flush_all console_emit_next_record nbcon_emit_next_record call_console_drivers "
-    "serial8250_console_write serial8250_console_putchar univ8250_console_write uart_console_write wait_for_xmitr wait_for_lsr "
-    "hvc_console_print vt_console_print".split()
-)
-# mm/compaction.c, mm/migrate.c, mm/khugepaged.c
-_COMPACTION: Final = frozenset(
-    "compact_zone compact_zone_order try_to_compact_pages kcompactd kcompactd_do_work isolate_migratepages_block "
-    "isolate_freepages_block migrate_pages migrate_pages_batch collapse_huge_page khugepaged".split()
-)
-# mm/oom_kill.c
-_OOM: Final = frozenset("out_of_memory mem_cgroup_out_of_memory oom_kill_process dump_tasks dump_header".split())
-# mm/mmap.c, mm/memory.c, mm/mmu_gather.c
-_UNMAP: Final = frozenset(
-    "exit_mmap unmap_vmas unmap_page_range unmap_region zap_pte_range zap_page_range free_pgtables tlb_finish_mmu "
-    "__do_munmap do_vmi_munmap do_vmi_align_munmap madvise_dontneed_free".split()
-)
-# fs/fs-writeback.c, mm/page-writeback.c
-_WRITEBACK: Final = frozenset(
-    "wb_writeback wb_workfn writeback_sb_inodes __writeback_single_inode do_writepages write_cache_pages "
-    "balance_dirty_pages".split()
-)
-# mm/memory.c, arch/x86/mm/fault.c, arch/arm64/mm/fault.c
-_FAULT: Final = frozenset(
-    "handle_mm_fault __handle_mm_fault do_user_addr_fault exc_page_fault asm_exc_page_fault do_page_fault __do_page_fault "
-    "do_mem_abort do_anonymous_page do_huge_pmd_anonymous_page clear_huge_page wp_page_copy".split()
-)
-# kernel/locking/qspinlock.c, qrwlock.c, osq_lock.c, mutex.c, rwsem.c
-_LOCK: Final = frozenset(
-    "native_queued_spin_lock_slowpath queued_spin_lock_slowpath __pv_queued_spin_lock_slowpath queued_read_lock_slowpath "
-    "queued_write_lock_slowpath osq_lock mutex_spin_on_owner rwsem_spin_on_owner rwsem_optimistic_spin".split()
-)
-_NETWORK: Final = frozenset(  # net/core/dev.c
-    "net_rx_action net_tx_action napi_threaded_poll napi_threaded_poll_loop napi_poll __napi_poll process_backlog "
-    "run_backlog_napi napi_busy_loop".split()
-)
+_BPF, _IN, _SOFT, _OUT = 1 << 28, 1 << 29, 1 << 30, 1 << 31
+_BEGINNINGS: Final = ((of.FLUSH_BEGINNINGS, _FLUSH), (of.BPF_BEGINNINGS, _BPF))
+_MARKS: Final = {IRQ: _IN, SOFTIRQ: _SOFT, LEFT: _OUT}
 
 # The first that fits is told: what other work leads to comes before what leads to it.
 _KINDS: Final = (
-    (COMPACTION, _COMPACTION),
-    (UNMAP, _UNMAP),
-    (WRITEBACK, _WRITEBACK),
-    (FAULT, _FAULT),
-    (LOCK, _LOCK),
+    (_BPF, BPF),
+    (_SHOOTDOWN, SHOOTDOWN),
+    (_COMPACTION, COMPACTION),
+    (_UNMAP, UNMAP),
+    (_WRITEBACK, WRITEBACK),
+    (_FAULT, FAULT),
+    (_LOCK, LOCK),
+    (_CGROUPFS, CGROUPFS),
+    (_AUDIT, AUDIT),
+    (_NETFILTER, NETFILTER),
+    (_POLLING, POLLING),
+    (_COMPLETION, COMPLETION),
+    (_FUTEX, FUTEX),
+    (_CHARGE, CHARGE),
+    (_FORK, FORK),
+    (_RCU, RCU),
+    (_SLAB, SLAB),
+)
+# The same of softirqs and of interrupts. They keep their key: it is still nobody's own work.
+_IN_SOFTIRQ: Final = (
+    (_RCU, Work(SOFTIRQS.key, "ran RCU callbacks in a softirq")),
+    (_COMPLETION, Work(SOFTIRQS.key, "completed block I/O in a softirq")),
+    (_BALANCING, Work(SOFTIRQS.key, "balanced load between cores")),
+    (_TIMERS, Work(SOFTIRQS.key, "ran timers in a softirq")),
+    (_SOFT, SOFTIRQS),
+)
+_IN_INTERRUPT: Final = (
+    (_COMPLETION, Work(INTERRUPTS.key, "completed block I/O in interrupts")),
+    (_CALLS, Work(INTERRUPTS.key, "did what other cores asked for (IPI)")),
+    (_IN, INTERRUPTS),
+)
+# Leaves that say nothing: locks, RCU, the scheduler and the like are called from everywhere.
+_DULL: Final = (
+    *("_raw_", "__raw_", "rcu_read_", "__rcu_read_", "preempt_", "native_", "__cond_resched", "_cond_resched", "asm_"),
+    *("__schedule", "schedule", "io_schedule", "context_switch", "__switch_to"),
 )
 
 
 def work(stack: Sequence[str]) -> Work:
     """What a kernel stack, innermost function first, was busy with. Without a name on it nothing is known."""
-    names, above = _inner([name.split(".", 1)[0] for name in stack])  # .isra.0, .constprop.0, .cold
-    found = set(names)
+    found, above = _found(stack)
     if found & _NETWORK:
         return NETWORK
     if above:
-        return SOFTIRQS if above == SOFTIRQ else INTERRUPTS
+        return _first(found, _IN_SOFTIRQ if above == _SOFT else _IN_INTERRUPT) or INTERRUPTS
     # From within anything else: whoever prints pays for everybody's messages, and the search for a victim walks groups, too.
     if found & _CONSOLE:
         return CONSOLE
     if found & _OOM:
         return OOM
-    if (memcg := _memcg(found)) is not None:
-        return memcg
-    for kind, functions in _KINDS:
-        if found & functions:
-            return kind
-    named = next((name for name in names if name and not name.startswith("[")), "")
-    return Work("kernel", f"was in {named}") if named else UNKNOWN
+    kind = _memcg(found) or _first(found, _KINDS)
+    if kind is not None:
+        return kind
+    named = next((name for name in stack if name and not name.startswith("[")), "")
+    return Work("kernel", f"was in {_bare(named)}") if named else UNKNOWN
 
 
-def _memcg(found: set[str]) -> Work | None:
+def _memcg(found: int) -> Work | None:
     if found & _PAGES:
         return RECLAIM
     if found & _WALK:
         return WALK
-    if found & _FLUSH or any(name.startswith(_FLUSH_BEGINNINGS) for name in found):
+    if found & _FLUSH:
         return FLUSH
+    if found & _READS:
+        return WALK
     if found & _VISITS:
         return RECLAIM if found & _LOCK else WALK
     # Reclaim is where an allocation or a fault may end up; what it in turn ends up in (compaction) is told instead.
     return RECLAIM if found & _RECLAIM and not found & _COMPACTION else None
 
 
-def _inner(names: list[str]) -> tuple[list[str], int]:
-    """The part of a stack that is of the softirq or interrupt on top of it, if there is one, and which it is."""
-    left = False
-    for i, name in enumerate(names):
-        kind = mark(name)
-        if kind == LEFT:
+def _first(found: int, kinds: Sequence[tuple[int, Work]]) -> Work | None:
+    for bit, kind in kinds:
+        if found & bit:
+            return kind
+    return None
+
+
+def _found(stack: Sequence[str]) -> tuple[int, int]:
+    """The traits of all functions of a stack, or of those of the softirq or interrupt on top of it, and which that is."""
+    found, left = 0, False
+    for name in stack:
+        traits = _traits(name)
+        found |= traits
+        if traits & _OUT:
             left = True
-        elif kind == SOFTIRQ or (kind == IRQ and not left):
-            # A softirq is told where an interrupt leads to one: mark() of what is further out does not change it.
-            return names[: i + 1], kind
-    return names, 0
+        elif traits & _SOFT or (traits & _IN and not left):
+            # A softirq is told where an interrupt leads to one: what is further out does not change it.
+            return found, traits & (_SOFT | _IN)
+    return found, 0
+
+
+@lru_cache(maxsize=1 << 16)
+def _traits(name: str) -> int:
+    name = _bare(name)
+    traits = _MARKS.get(mark(name), 0)
+    for functions, bit in _GROUPS:
+        traits |= bit if name in functions else 0
+    for beginnings, bit in _BEGINNINGS:
+        traits |= bit if name.startswith(beginnings) else 0
+    return traits
+
+
+def _bare(name: str) -> str:
+    return name.split(".", 1)[0]
+
+
+def bare(stack: Sequence[str]) -> list[str]:
+    """Without what a compiler adds to a name: .isra.0, .constprop.0, .cold."""
+    return [_bare(name) for name in stack]
+
+
+def spins(stack: Sequence[str]) -> bool:
+    """Whether it waits for a lock that another core has, whatever it is for."""
+    return bool(_found(stack)[0] & _LOCK)
+
+
+def telling(stack: Sequence[str]) -> str:
+    """The innermost function that says what was done: one that the work is known by, or else the first that is not called
+    from everywhere."""
+    names = [name for name in bare(stack) if name and not name.startswith("[")]
+    some = [name for name in names if not name.startswith(_DULL)] or names[:1]
+    key = work(names).key
+    known = () if key in (SOFTIRQS.key, INTERRUPTS.key) else (name for name in some if work([name]).key == key)
+    return next(iter(known), some[0] if some else "")

@@ -25,5 +25,5 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if findings:
         return Examined(KIND, tuple(findings))
     if waited is None:
-        return Examined(KIND, unseen="the kernel does not say how long a task waits to run (no schedstat)")
+        return Examined(KIND, unseen="how long exhume itself waited for a core was not counted (a check does, by schedstat)")
     return Examined(KIND, ruled_out=f"exhume waited {waited.last / 1e6:.0f} ms for a core")

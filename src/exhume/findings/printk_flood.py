@@ -1,20 +1,128 @@
-"""printk-flood: so many kernel messages that printing them is the work (a serial console holds a core for each line)."""
+"""printk-flood: so many kernel messages that printing them is the work (a serial console holds a core for each line).
 
-from exhume.findings.model import Evidence, Examined, Finding
-from exhume.findings.rates import rate
+A serial line of 115,200 baud takes some 140 lines a second, so a core can be held by far fewer messages than a flood has: the
+stacks of the core that prints tell that. Lines that programs write to /dev/kmsg are no complaint of the kernel's.
+"""
+
+from dataclasses import dataclass
+
+from exhume.findings.kernel_work import CONSOLE
+from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
+from exhume.findings.sampled_work import sampled
+from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.text import printable
 
 KIND = "printk-flood"
+RECORDS, OF_PROGRAMS = "printk_records", "printk_program_records"
+_LOG = "/dev/kmsg"
+_SAMPLES = "stack samples"
+
+
+@dataclass(frozen=True, slots=True)
+class _Console:
+    """Who printed to a console, and where."""
+
+    core: int
+    share: float
+    process: str
+    cgroup: str
+    parts: list[tuple[int, int]]
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    records = rate(recording, "printk_records")
-    if records is None:
+    shortest = round(thresholds.stretch_s * SECOND_NS)
+    records, written = growth(recording, RECORDS), growth(recording, OF_PROGRAMS)
+    console = _console(recording, thresholds, shortest)
+    if records is None and console is None:
         return Examined(KIND, unseen=recording.why_off("kernel-log"))
-    if records < thresholds.printk_rate:
-        return Examined(KIND, ruled_out=f"{records:,.0f} kernel messages a second")
-    start, end = recording.window
-    evidence = (Evidence("messages", round(records), "per second", "/dev/kmsg"),)
-    summary = f"the kernel prints {records:,.0f} messages a second"
-    return Examined(KIND, (Finding(KIND, "kernel log", "warning", start, end, summary, evidence),))
+    flood = times(records.above(thresholds.printk_rate, shortest)) if records is not None else []
+    if flood or (console is not None and console.parts):
+        return Examined(KIND, (_finding(recording, flood, console),))
+    if written is not None and (parts := times(written.above(thresholds.printk_rate, shortest))):
+        return Examined(KIND, (_of_programs(recording, written.mean(parts), parts),))
+    said = [f"{records.most(shortest):,.0f} kernel messages a second"] if records is not None else []
+    if console is not None:
+        said.append(f"at most {console.share:.0%} of a core in printing them")
+    return Examined(KIND, ruled_out=", ".join(said))
+
+
+def _finding(recording: Recording, flood: list[tuple[int, int]], console: _Console | None) -> Finding:
+    held = console.parts if console is not None else []
+    parts = times_of(flood, held)
+    records = growth(recording, RECORDS)
+    rate = records.mean(parts) if records is not None else 0.0
+    evidence = [Evidence("messages", round(rate), "per second", _LOG)] if records is not None else []
+    summary = f"the kernel prints {rate:,.0f} messages a second" if flood else "printing kernel messages holds a core"
+    told, more = _message(recording, RECORDS, parts)
+    summary, evidence = summary + told, evidence + more
+    where: tuple[Span, ...] = ()
+    if console is not None:
+        evidence.append(Evidence("console share", round(console.share, 3), "of the busiest core's time", _SAMPLES))
+        if held:
+            where = spans(held, console.core)
+            evidence.append(Evidence("core", console.core, "", _SAMPLES))
+            summary += f"; {printable(console.process) or 'somebody'} prints them to a console on core {console.core}, "
+            summary += f"{console.share:.0%} of its time"
+            if console.process:
+                evidence.append(Evidence("process", console.process, "", _SAMPLES))
+            if console.cgroup:
+                evidence.append(Evidence("its cgroup", console.cgroup, "", "/proc/PID/cgroup"))
+    return Finding(KIND, "kernel log", "warning", parts[0][0], parts[-1][1], summary, tuple(evidence), (*spans(flood), *where))
+
+
+def times_of(*of: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(part for parts in of for part in parts)
+
+
+def _of_programs(recording: Recording, rate: float, parts: list[tuple[int, int]]) -> Finding:
+    """Nobody's driver is in trouble; whoever writes them may be told to write elsewhere."""
+    told, more = _message(recording, OF_PROGRAMS, parts)
+    summary = f"{rate:,.0f} messages a second in the kernel log are written by programs, not by the kernel{told}"
+    evidence = (Evidence("written by programs", round(rate), "per second", f"{_LOG}, facility 1 and above"), *more)
+    severity: Severity = "info"
+    return Finding(KIND, "kernel log", severity, parts[0][0], parts[-1][1], summary, evidence, spans(parts))
+
+
+def _message(recording: Recording, name: str, parts: list[tuple[int, int]]) -> tuple[str, list[Evidence]]:
+    """What most of them begin with."""
+    records = growth(recording, name)
+    total = records.total(parts) if records is not None else 0.0
+    counted: list[tuple[float, str, str]] = []
+    for at in recording.counters(name):
+        of = dict(at)
+        grown = growth(recording, name, at) if "prefix" in of else None
+        if grown is not None:
+            counted.append((grown.total(parts), of["prefix"], of.get("example", "")))
+    if not counted or total <= 0:
+        return "", []
+    count, prefix, example = max(counted)
+    share = min(1.0, count / total)
+    if count <= 0:
+        return "", []
+    evidence = [
+        Evidence("message", prefix, "", f"{_LOG}, what they begin with, # where numbers differ"),
+        Evidence("its share", round(share, 3), "of the messages", _LOG),
+        Evidence("example", example, "", _LOG),
+    ]
+    return f", {share:.0%} of them by {printable(prefix, 60)}, such as: {printable(example, 100)}", evidence
+
+
+def _console(recording: Recording, thresholds: Thresholds, shortest: int) -> _Console | None:
+    """The core that spent most on it. None without samples."""
+    seen = sampled(recording)
+    if seen is None:
+        return None
+    printing = seen.doing(CONSOLE)
+    if not printing.any():
+        return _Console(-1, 0.0, "", "", [])
+    best = _Console(-1, 0.0, "", "", [])
+    for core in sorted(set(seen.cores[printing].tolist())):
+        steps = seen.core_steps(printing, core)
+        parts = times(steps.above(thresholds.console_ratio, shortest))
+        share = steps.mean(parts) if parts else steps.most(shortest)
+        if (bool(parts), share) > (bool(best.parts), best.share):
+            whose = seen.most_by(printing & (seen.cores == core))
+            best = _Console(core, share, whose.process if whose else "", whose.cgroup if whose else "", parts)
+    return best

@@ -1,79 +1,201 @@
 """reclaim: memory is short, on the node or inside a cgroup's limit, and somebody has to find some.
 
 /proc/vmstat counts what is reclaimed for the node; reclaim inside a cgroup's limit is left out of it (cgroup_reclaim() in
-mm/vmscan.c), and shows as time in which tasks waited for memory.
+mm/vmscan.c), and shows as time in which tasks waited for memory, and as time spent on it. Reclaim that somebody asked for, by
+a write to memory.reclaim or memory.force_empty, is nobody's shortage.
 """
 
+from dataclasses import dataclass
+
 from exhume.findings.model import Evidence, Examined, Finding, Severity
-from exhume.findings.rates import rate
+from exhume.findings.reclaim_time import Place, direct, shares, where
+from exhume.findings.stretches import SECOND_NS, Steps, Stretch, growth, ordered, spans, times
 from exhume.findings.thresholds import Thresholds
+from exhume.node.owners import owner
 from exhume.recording.recording import Recording, labels
+from exhume.text import printable
 
 KIND = "reclaim"
+# Waiting for memory that comes from reclaim somebody asked for: it is explained if so much of it is that.
+_EXPLAINS = 0.5
+# Of what kswapd scans; less is a hunt for pages that are all in use.
+_FREES = 0.5
+# Share of all cores' time below which nobody reclaims: who waits for memory then waits for pages to be read again.
+_NOBODY = 0.002
+# The share from which reclaim that was asked for is told.
+_TOLD = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """What shows reclaim, each None where it could not be seen."""
+
+    scanned: Steps | None
+    kswapd: Steps | None
+    waited: Steps | None
+    spent: Steps | None
+    spent_source: str
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    direct, kswapd = rate(recording, "vmstat_pgscan_direct"), rate(recording, "vmstat_pgscan_kswapd")
-    waited_us = rate(recording, "pressure_us", labels(cgroup="", kind="some", resource="memory"))
-    if direct is None and waited_us is None:
+    spent = direct(recording)
+    signs = _Signs(
+        growth(recording, "vmstat_pgscan_direct"),
+        growth(recording, "vmstat_pgscan_kswapd"),
+        growth(recording, "pressure_us", labels(cgroup="", kind="some", resource="memory")),
+        *(spent or (None, "")),
+    )
+    if signs.scanned is None and signs.waited is None and signs.spent is None:
         return Examined(KIND, unseen=recording.why_off("vmstat"))
-    scans = "" if direct is None else f"{direct:,.0f} direct scans a second, {kswapd or 0:,.0f} by kswapd"
-    waited = None if waited_us is None else waited_us / 1e6
-    signs: list[tuple[Severity, str]] = []
-    if direct is not None and direct >= thresholds.direct_reclaim_pages:
-        signs.append(("warning", f"processes reclaim memory themselves: {scans}"))
-    elif kswapd is not None and kswapd >= thresholds.kswapd_pages:
-        signs.append(_by_kswapd(recording, kswapd))
-    if waited is not None and waited >= thresholds.memory_wait_ratio:
-        signs.append(("warning", f"tasks waited for memory {waited:.0%} of the time"))
-    if not signs:
-        if waited is None:
-            return Examined(KIND, ruled_out=f"{scans}: node-wide reclaim; reclaim inside a cgroup's limit is not visible here")
-        waits = f"tasks waited for memory {waited:.0%} of the time"
-        return Examined(KIND, ruled_out=f"{scans}, {waits}" if scans else waits)
-    evidence = _evidence(recording, direct, kswapd, waited)
-    cgroup, share = _worst(recording) if waited is not None else ("", 0.0)
-    summary = ", and ".join(said for _, said in signs)
-    if cgroup and share >= thresholds.memory_wait_ratio:
-        evidence.append(Evidence("cgroup", cgroup, "", "memory.pressure, the most of all groups"))
-        evidence.append(Evidence("waited there", round(share, 3), "of the time", "memory.pressure some"))
-        summary += f", most in {cgroup} ({share:.0%})"
-    severity: Severity = "warning" if any(level == "warning" for level, _ in signs) else "info"
-    start, end = recording.window
-    return Examined(KIND, (Finding(KIND, "node", severity, start, end, summary, tuple(evidence)),))
+    shortest = round(thresholds.stretch_s * SECOND_NS)
+    found = {
+        "waited": _above(signs.waited, thresholds.memory_wait_ratio * 1e6, shortest),
+        "spent": _above(signs.spent, thresholds.direct_reclaim_ratio, shortest),
+        "scanned": _above(signs.scanned, thresholds.direct_reclaim_pages, shortest),
+    }
+    if not any(found.values()):
+        found["kswapd"] = _above(signs.kswapd, thresholds.kswapd_pages, shortest)
+    if not any(found.values()):
+        return Examined(KIND, ruled_out=_ruled_out(signs, shortest))
+    return Examined(KIND, (_finding(recording, thresholds, signs, found),))
 
 
-def _by_kswapd(recording: Recording, scanned: float) -> tuple[Severity, str]:
-    """kswapd that frees what it scans only makes room for what is read: a stream through the page cache looks like that."""
-    freed = rate(recording, "vmstat_pgsteal_kswapd")
-    said = f"kswapd scans {scanned:,.0f} pages a second"
-    if freed is None:
-        return "warning", said
-    return ("info" if freed >= scanned / 2 else "warning"), f"{said} and frees {freed / scanned:.0%} of them"
+def _above(steps: Steps | None, ratio: float, shortest_ns: int) -> list[Stretch]:
+    return steps.above(ratio, shortest_ns) if steps is not None else []
 
 
-def _evidence(recording: Recording, direct: float | None, kswapd: float | None, waited: float | None) -> list[Evidence]:
-    evidence = []
-    if direct is not None:
-        evidence.append(Evidence("direct", round(direct), "pages scanned/s", "/proc/vmstat pgscan_direct"))
-    if kswapd is not None:
-        evidence.append(Evidence("kswapd", round(kswapd), "pages scanned/s", "/proc/vmstat pgscan_kswapd"))
-    if waited is not None:
-        evidence.append(Evidence("waited for memory", round(waited, 3), "of the time", "/proc/pressure/memory some"))
+def _ruled_out(signs: _Signs, shortest_ns: int) -> str:
+    """The worst of each that there was."""
+    said = []
+    if signs.scanned is not None:
+        by_kswapd = signs.kswapd.most(shortest_ns) if signs.kswapd is not None else 0.0
+        said.append(f"{signs.scanned.most(shortest_ns):,.0f} direct scans a second, {by_kswapd:,.0f} by kswapd")
+    if signs.spent is not None:
+        said.append(f"{signs.spent.most(shortest_ns):.1%} of all cores' time in direct reclaim")
+    if signs.waited is not None:
+        said.append(f"tasks waited for memory {signs.waited.most(shortest_ns) / 1e6:.0%} of the time")
+    if signs.spent is None and signs.waited is None:
+        return f"{said[0]}: node-wide reclaim; reclaim inside a cgroup's limit is not visible here"
+    return ", ".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The same in numbers, while it lasted; each None where it could not be seen."""
+
+    scanned: float | None
+    kswapd: float | None
+    freed: float | None
+    waited: float | None
+    spent: float | None
+    apart: dict[str, float]
+    """Of the samples: kswapd's share of all cores' time, that of reclaim that was asked for, and what only walked groups."""
+
+    @property
+    def nobody(self) -> bool:
+        """Whether it was seen that nobody reclaims, on the node or inside a limit."""
+        asked = self.apart.get("asked", 0.0)
+        return self.spent is not None and max(self.spent, asked) < _NOBODY and not self.scanned and not self.kswapd
+
+
+def _measured(recording: Recording, signs: _Signs, found: dict[str, list[Stretch]], parts: list[tuple[int, int]]) -> _Measured:
+    def mean(name: str, steps: Steps | None) -> float | None:
+        return steps.mean(times(found[name]) if found.get(name) else parts) if steps is not None else None
+
+    waited_us = mean("waited", signs.waited)
+    return _Measured(
+        mean("scanned", signs.scanned),
+        mean("kswapd", signs.kswapd),
+        mean("kswapd", growth(recording, "vmstat_pgsteal_kswapd")),
+        None if waited_us is None else waited_us / 1e6,
+        mean("spent", signs.spent),
+        shares(recording, parts),
+    )
+
+
+def _finding(recording: Recording, thresholds: Thresholds, signs: _Signs, found: dict[str, list[Stretch]]) -> Finding:
+    parts = times(stretch for stretches in found.values() for stretch in stretches)
+    seen = _measured(recording, signs, found, parts)
+    said = []
+    if found["scanned"]:
+        scans = f"{seen.scanned or 0:,.0f} direct scans a second, {seen.kswapd or 0:,.0f} by kswapd"
+        said.append(f"processes reclaim memory themselves: {scans}")
+    elif found.get("kswapd"):
+        part = f" and frees {seen.freed / seen.kswapd:.0%} of them" if seen.freed is not None and seen.kswapd else ""
+        said.append(f"kswapd scans {seen.kswapd or 0:,.0f} pages a second{part}")
+    if found["spent"]:
+        said.append(f"direct reclaim takes {seen.spent or 0:.0%} of all cores' time")
+    if found["waited"]:
+        said.append(f"tasks waited for memory {seen.waited or 0:.0%} of the time")
+    summary = ", and ".join(said)
+    if found["waited"] and seen.nobody:
+        summary += ", but nothing was reclaimed meanwhile: they waited for pages to be read again"
+    evidence = _evidence(recording, seen, signs.spent_source, parts)
+    place = where(recording, parts, thresholds.memory_wait_ratio)
+    if place is not None:
+        summary += _told(place)
+        evidence.append(Evidence("cgroup", place.cgroup, "", place.source))
+        evidence.append(Evidence(place.what, round(place.share, 3), place.of, place.source))
+    if seen.apart.get("asked", 0.0) >= _TOLD:
+        summary += f"; {seen.apart['asked']:.0%} of all cores' time went into reclaim that a program asked for"
+    if seen.apart.get("walk", 0.0) >= _EXPLAINS:
+        summary += f"; {seen.apart['walk']:.0%} of it only goes from one memory cgroup to the next"
+    severity = _severity(recording, found, seen)
+    return Finding(KIND, "node", severity, parts[0][0], parts[-1][1], summary, tuple(evidence), spans(parts))
+
+
+def _told(place: Place) -> str:
+    whose = str(owner(place.cgroup))
+    named = f"{whose}, {place.cgroup}" if whose and whose not in place.cgroup else place.cgroup
+    return f", most in {printable(named)} ({place.share:.0%})"
+
+
+def _severity(recording: Recording, found: dict[str, list[Stretch]], seen: _Measured) -> Severity:
+    """Somebody must pay for it: with a core's time, or by waiting. Where neither could be seen, scanning is sign enough."""
+    if found["spent"]:
+        return "warning"
+    if found["waited"]:
+        asked = seen.apart.get("asked", 0.0) * max(1, recording.node.cpus)
+        return "info" if seen.nobody or asked >= _EXPLAINS * (seen.waited or 0.0) else "warning"
+    if found["scanned"]:
+        return "warning" if seen.waited is None and seen.spent is None else "info"
+    # kswapd that frees what it scans only makes room for what is read: a stream through the page cache looks like that.
+    return "info" if seen.freed is not None and seen.freed >= _FREES * (seen.kswapd or 0.0) else "warning"
+
+
+def _evidence(recording: Recording, seen: _Measured, spent_source: str, parts: list[tuple[int, int]]) -> list[Evidence]:
+    freed = growth(recording, "vmstat_pgsteal_direct")
+    whole, samples, scanned, reclaimed = "of all cores' time", "stack samples", "pages scanned/s", "pages/s"
+    rows: list[tuple[str, float | None, str, str]] = [
+        ("direct", seen.scanned, scanned, "/proc/vmstat pgscan_direct"),
+        ("kswapd", seen.kswapd, scanned, "/proc/vmstat pgscan_kswapd"),
+        ("direct freed", freed.mean(parts) if freed is not None else None, reclaimed, "/proc/vmstat pgsteal_direct"),
+        ("kswapd freed", seen.freed, reclaimed, "/proc/vmstat pgsteal_kswapd"),
+        ("direct share", seen.spent, whole, spent_source),
+        ("kswapd share", seen.apart.get("kswapd"), whole, samples),
+        ("asked share", seen.apart.get("asked"), whole, samples),
+        ("walk share", seen.apart.get("walk"), "of the samples in reclaim", samples),
+        ("zombies", _zombies(recording), "memory cgroups", "memcg"),
+        ("waited for memory", seen.waited, "of the time", "/proc/pressure/memory some"),
+        ("available", _available(recording), "bytes", "/proc/meminfo MemAvailable"),
+    ]
+    return [
+        Evidence(what, round(value, 3) if unit.startswith("of ") else round(value), unit, source)
+        for what, value, unit, source in rows
+        if value is not None
+    ]
+
+
+def _available(recording: Recording) -> int | None:
     available = recording.counter("meminfo_bytes", labels(field="MemAvailable"))
-    if available is not None:
-        evidence.append(Evidence("available", available.last, "bytes", "/proc/meminfo MemAvailable"))
-    return evidence
+    return int(ordered(available)[1][-1]) if available is not None else None
 
 
-def _worst(recording: Recording) -> tuple[str, float]:
-    """The lowest group that has nearly all of the most pressure: what a group waits for, all above it wait for too."""
-    waits = {}
-    for at in recording.counters("pressure_us"):
-        of = dict(at)
-        if of["cgroup"] and (of["resource"], of["kind"]) == ("memory", "some"):
-            waits[of["cgroup"]] = (rate(recording, "pressure_us", at) or 0.0) / 1e6
-    most = max(waits.values(), default=0.0)
-    found = [cgroup for cgroup, share in waits.items() if share and share >= 0.8 * most]
-    cgroup = max(found, key=lambda name: (name.count("/"), waits[name]), default="")
-    return cgroup, waits.get(cgroup, 0.0)
+def _zombies(recording: Recording) -> int | None:
+    """As last counted for the whole node; None where nobody could."""
+    table = recording["memcg"]
+    rows = zip(
+        table.texts("path"), table.texts("scope"), table.ints("time").tolist(), table.ints("dying").tolist(), strict=True
+    )
+    counted = [(time, dying) for path, scope, time, dying in rows if path == "/" and scope == "node" and dying >= 0]
+    return max(counted)[1] if counted else None

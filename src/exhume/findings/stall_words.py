@@ -19,6 +19,7 @@ from exhume.findings.kernel_work import (
     SHOOTDOWN,
     UNKNOWN,
     UNMAP,
+    USER,
     WALK,
     WRITEBACK,
     Work,
@@ -47,6 +48,7 @@ SHARES = {
     LOCK: "spun on a lock",
     SHOOTDOWN: "waited for other cores",
     FORK: "started or ended processes",
+    USER: "ran its own code",
 }
 _MOST_CORES = 4
 _MOST_GROUPS = 2

@@ -1,34 +1,41 @@
 """writeback-stall: tasks wait for the disk while so many dirty pages are written back that writers are held up."""
 
+from collections import Counter
+
+import numpy as np
+
+from exhume.findings.kernel_work import WRITEBACK
 from exhume.findings.model import Evidence, Examined, Finding
-from exhume.findings.rates import rate
+from exhume.findings.sampled_work import sampled
+from exhume.findings.stretches import SECOND_NS, gauge, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
+from exhume.text import printable
 
 KIND = "writeback-stall"
+_MOST_TOLD = 3
+Parts = list[tuple[int, int]]
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    stalled = rate(recording, "pressure_us", labels(cgroup="", kind="full", resource="io"))
-    writing = recording.counter("vmstat_nr_writeback")
+    stalled = growth(recording, "pressure_us", labels(cgroup="", kind="full", resource="io"))
+    writing = gauge(recording, "vmstat_nr_writeback")
     if stalled is None or writing is None:
         return Examined(KIND, unseen=recording.why_off("pressure") if stalled is None else recording.why_off("vmstat"))
-    ratio = stalled / 1e6
-    pages = int(writing.values.max())
-    dirty, limit = recording.counter("vmstat_nr_dirty"), recording.counter("vmstat_nr_dirty_threshold")
-    if dirty is not None and len(dirty.values) == len(writing.values):
-        unwritten = int((dirty.values + writing.values).max())
-    else:
-        unwritten = pages
+    shortest = round(thresholds.stretch_s * SECOND_NS)
+    parts = times(stalled.above(thresholds.io_full_ratio * 1e6, shortest))
+    if not parts:
+        worst = stalled.most(shortest) / 1e6
+        return Examined(KIND, ruled_out=f"all tasks that were not idle waited for I/O {worst:.0%} of the time")
+    pages = _highest(recording, parts, "vmstat_nr_writeback")
+    unwritten = max(pages, _highest(recording, parts, "vmstat_nr_dirty", "vmstat_nr_writeback"))
+    limit = recording.counter("vmstat_nr_dirty_threshold")
     # PSI's full is about the tasks that are not idle: a lone backup that waits for its disk is 100 % of them. Writers are
     # held up from the mean of the two limits on (dirty_freerun_ceiling in mm/page-writeback.c), never below half of the upper.
-    held_up = pages > 0 and (limit is None or unwritten >= thresholds.dirty_ratio * limit.last)
-    if ratio < thresholds.io_full_ratio:
-        return Examined(KIND, ruled_out=f"all tasks that were not idle waited for I/O {ratio:.0%} of the time")
-    if not held_up:
+    if not pages or (limit is not None and unwritten < thresholds.dirty_ratio * limit.last):
         against = f" against a limit of {limit.last:,}" if limit is not None else ""
         return Examined(KIND, ruled_out=f"{unwritten:,} pages dirty or under writeback{against}: I/O waits for something else")
-    start, end = recording.window
+    ratio = stalled.mean(parts) / 1e6
     evidence = [
         Evidence("all tasks waiting for I/O", round(ratio, 3), "of the time, idle tasks left out", "/proc/pressure/io full"),
         Evidence("under writeback", pages, "pages at most", "/proc/vmstat nr_writeback"),
@@ -40,4 +47,44 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         f"all tasks that were not idle waited for I/O {ratio:.0%} of the time while {unwritten:,} pages were dirty "
         "or under writeback"
     )
-    return Examined(KIND, (Finding(KIND, "node", "warning", start, end, summary, tuple(evidence)),))
+    told, more = _who(recording, parts)
+    return Examined(
+        KIND,
+        (Finding(KIND, "node", "warning", parts[0][0], parts[-1][1], summary + told, (*evidence, *more), spans(parts)),),
+    )
+
+
+def _highest(recording: Recording, parts: Parts, *names: str) -> int:
+    """The most that these came to together in that time, by the readings in it and the ones right before and after."""
+    found = [read for name in names if (read := gauge(recording, name)) is not None]
+    if not found:
+        return 0
+    moments = found[0][0]
+    total = sum(values[np.clip(np.searchsorted(times_, moments, "right") - 1, 0, None)] for times_, values in found)
+    near = np.zeros(len(moments), dtype=np.bool_)
+    for start, end in parts:
+        first, after = np.searchsorted(moments, start, "right") - 1, np.searchsorted(moments, end, "left") + 1
+        near[max(0, int(first)) : int(after)] = True
+    return int(np.asarray(total)[near].max(initial=0))
+
+
+def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
+    """Who stood still (state D), and who wrote back."""
+    said, evidence = "", []
+    blocked: Counter[str] = Counter()
+    for row in recording["processes"].rows():
+        if row["state"] == "D" and any(start - SECOND_NS <= row["time"] <= end + SECOND_NS for start, end in parts):
+            blocked[f"{row['comm']} [{row['pid']}]"] += 1
+    if blocked:
+        most = sorted(blocked, key=lambda name: (-blocked[name], name))[:_MOST_TOLD]
+        evidence.append(Evidence("blocked", ", ".join(most), "", "/proc/PID/stat state D"))
+        said += f"; blocked: {printable(', '.join(most))}"
+    seen = sampled(recording)
+    whose = seen.most_by(seen.during(parts) & seen.doing(WRITEBACK)) if seen is not None else None
+    if whose is not None:
+        evidence.append(Evidence("process", whose.process, "", "stack samples in writeback"))
+        evidence.append(Evidence("its share", round(whose.share, 3), "of the samples in writeback", "stack samples"))
+        if whose.cgroup:
+            evidence.append(Evidence("its cgroup", whose.cgroup, "", "/proc/PID/cgroup"))
+        said += f"; most is written back by {printable(whose.process)}"
+    return said, evidence

@@ -1,5 +1,8 @@
 """zombie-memcgs: memory cgroups whose directory is gone and which the kernel still walks."""
 
+from typing import Any
+
+from exhume.findings.forecast import PAIN, SHORTEST_S, days_to_pain, per_hour
 from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
@@ -8,7 +11,9 @@ KIND = "zombie-memcgs"
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    rows = [row for row in recording["memcg"].rows() if row["path"] == "/"]
+    every = list(recording["memcg"].rows())
+    rows = [row for row in every if row["path"] == "/"]
+    rows.sort(key=lambda row: (row["time"], row["dying"], row["live"]))
     if not rows:
         return Examined(KIND, unseen=recording.why_off("memcg"))
     first, last = rows[0], rows[-1]
@@ -29,13 +34,9 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         Evidence("zombies", dying, "cgroups", last["method"]),
         Evidence("live", live, "cgroups", last["method"]),
         Evidence("total", total, "cgroups", last["method"]),
-        Evidence(
-            "growth", dying - first["dying"] if first["dying"] >= 0 else 0, "cgroups", f"{last['method']}, over the window"
-        ),
+        *_growing(rows),
     ]
-    parents = {
-        row["path"]: row["dying"] for row in recording["memcg"].rows() if row["path"] != "/" and row["time"] == last["time"]
-    }
+    parents = {row["path"]: row["dying"] for row in every if row["path"] != "/" and row["time"] == last["time"]}
     deepest = _deepest(parents, dying)
     if deepest:
         evidence.append(Evidence("parent", deepest, "", "cgroup.stat"))
@@ -49,7 +50,23 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     return Examined(KIND, (Finding(KIND, deepest or "/", severity, first["time"], last["time"], summary, tuple(evidence)),))
 
 
+def _growing(rows: list[dict[str, Any]]) -> list[Evidence]:
+    """From the first count to the last, and what it comes to, if they are far enough apart to say."""
+    known = [row for row in rows if row["dying"] >= 0 and row["complete"]] or rows[-1:]
+    first, last = known[0], known[-1]
+    growth, seconds = last["dying"] - first["dying"], (last["time"] - first["time"]) / 1e9
+    source = f"{last['method']}, over the window"
+    told = [Evidence("growth", growth, "cgroups", source)]
+    if seconds < SHORTEST_S:
+        return told
+    rate = per_hour(growth, seconds)
+    told.append(Evidence("growth rate per hour", round(rate, 1), "cgroups an hour", source))
+    if (days := days_to_pain(last["dying"], rate)) is not None:
+        told.append(Evidence("days to pain", round(days, 2), "days", f"to {PAIN:,} zombies at this rate"))
+    return told
+
+
 def _deepest(parents: dict[str, int], dying: int) -> str:
     """The lowest directory that has at least four fifths of them below it."""
     candidates = [path for path, count in parents.items() if count * 5 >= dying * 4]
-    return max(candidates, key=lambda path: path.count("/"), default="")
+    return max(candidates, key=lambda path: (path.count("/"), path), default="")

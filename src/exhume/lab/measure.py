@@ -125,6 +125,7 @@ class Heard:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._known: dict[str, Any] = {}
         self._history: dict[str, list[Any]] = {}
+        self._times: dict[str, list[float]] = {}
         self._lock = threading.Lock()
         self._process = process
         threading.Thread(target=self._listen, daemon=True).start()
@@ -138,6 +139,7 @@ class Heard:
                     self._known |= told
                     for name, value in told.items():
                         self._history.setdefault(name, []).append(value)
+                        self._times.setdefault(name, []).append(time.monotonic())
         except ValueError:  # the stream was closed, or the line cut by a kill
             return
 
@@ -148,6 +150,12 @@ class Heard:
     def all(self, name: str) -> list[Any]:
         with self._lock:
             return list(self._history.get(name, ()))
+
+    def since(self, name: str, least_ms: float) -> float | None:
+        """When something began that, as told, had lasted so many milliseconds or more by then; None if nothing did."""
+        with self._lock:
+            told = zip(self._times.get(name, ()), self._history.get(name, ()), strict=True)
+            return next((at - ms / 1000 for at, ms in told if ms >= least_ms), None)
 
     def wait(self, name: str, seconds: float) -> Any:
         """Until it was told; None if it was not, or the program ended."""

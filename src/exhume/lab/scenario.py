@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from exhume.lab.workshop import Lab
 
@@ -20,18 +20,21 @@ class Truth:
     also_right: tuple[str, ...] = ()
     """Causes that say the same in other words, or less of it."""
     culprits: tuple[str, ...] = ()
-    """Parts of a name, one of which the culprit has; {run} stands for the name of the run. Empty where there is nobody."""
+    """Parts of a name, one of which the culprit has; {run} stands for the name of the run, {tag} for the end of it. Empty where
+    there is nobody."""
     lesser: tuple[str, ...] = ()
     """Of a second culprit, whose part is smaller: named as well, after the first."""
     innocent: tuple[str, ...] = ()
     """Those who must not be named as the cause, whatever they look like."""
     health: tuple[str, ...] = ("warning", "critical")
+    shared: bool = False
+    """Whether others may be named beside the culprits, because all who are busy meanwhile have their part in it."""
 
     def of(self, run: str) -> "Truth":
         """With the run's name in it."""
 
         def named(names: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(name.format(run=run) for name in names)
+            return tuple(name.format(run=run, tag=run.rpartition("-")[2]) for name in names)
 
         return replace(self, culprits=named(self.culprits), lesser=named(self.lesser), innocent=named(self.innocent))
 
@@ -71,6 +74,15 @@ class Incident(Protocol):
         ...
 
 
+@runtime_checkable
+class Felt(Protocol):
+    """An incident that knows when it was first felt."""
+
+    def first_symptom(self) -> float | None:
+        """By time.monotonic; None if it was not felt yet."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     name: str
@@ -84,6 +96,8 @@ class Scenario:
     """Makes it and keeps it going until it is left. It returns when the incident is under way."""
     missing: Callable[[], str] = field(default=lambda: "")
     """Why it cannot be made here; "" if it can."""
+    prepares: bool = False
+    """Whether it takes long before it begins; it says when by calling `lab.begins`, at the latest when it is made."""
 
     def ground_truth(self, run: str, settings: Settings, measured: Mapping[str, Number]) -> dict[str, Any]:
         """Machine-readable: what is the case, what was promised and what was measured."""
@@ -99,6 +113,7 @@ class Scenario:
                 "lesser": list(truth.lesser),
                 "innocent": list(truth.innocent),
                 "health": list(truth.health),
+                "shared": truth.shared,
             },
             "promises": [
                 {

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,8 @@ class Lab:
         self.kmsg.touch()
         (self.home / "owner").write_text(_identity(os.getpid()))
         self._processes: list[subprocess.Popen[str]] = []
+        self.begins: Callable[[], None] = lambda: None
+        """Called by a scenario that takes long to prepare, once all is there and before it begins to hurt: for who watches."""
 
     def __enter__(self) -> Self:
         return self

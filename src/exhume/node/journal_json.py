@@ -1,4 +1,5 @@
-"""The journal as `journalctl -o json` prints it, imported: what the kernel said, on its own clock, and what time of day it was.
+"""The journal as `journalctl -o json` prints it, imported: what the kernel said, on its own clock, what systemd said of its
+units, and what time of day it was.
 
 An entry of the kernel has _TRANSPORT=kernel, which nobody can claim, and facility 0 unless a program wrote it to /dev/kmsg
 (dev_kmsg_record in journald-kmsg.c of systemd). Its _SOURCE_MONOTONIC_TIMESTAMP is the time that printk gave it.
@@ -8,10 +9,12 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from exhume.errors import ExhumeError
+from exhume.node import journal_units
 from exhume.node.kernel_lines import classify, interesting
+from exhume.node.kernel_traces import TraceFilter
 from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, some, wall_at_boot
 from exhume.node.log_time import SECOND
 from exhume.recording.incoming import Anchor, Damaged, Input, Lines, Wanted
@@ -54,6 +57,7 @@ class Journal(LogImport):
         self._broken = self._impostors = self._unplaced = self._empty = 0
         self._first_broken = 0
         self._others: dict[str, int] = {}
+        self._traces = TraceFilter()
         first, last = self._whole(source.head(_BLOCK)), _last(source)
         ends = [entry for line in (*last[-1:], first[0]) if (entry := _entry(line))]
         newest = max(ends, key=_realtime)
@@ -90,7 +94,9 @@ class Journal(LogImport):
         try:
             for block in lines.blocks():
                 for line in block.split(b"\n"):
-                    if _KERNEL in line:
+                    if journal_units.interesting(line):
+                        self._take_unit(line)
+                    elif _KERNEL in line:
                         self._take(line)
                     elif boot not in line and (other := _BOOT.search(line)):
                         self._other(other[1].decode())
@@ -154,7 +160,9 @@ class Journal(LogImport):
             self._empty += 1
             return
         raw = message.encode("utf-8", "backslashreplace")
-        if not (raw.startswith(b"\t") or interesting(raw)):
+        if raw.startswith(b"\t") or interesting(raw):
+            self._traces.opened(raw)
+        elif not self._traces.takes(raw):
             return
         if _text(entry.get("SYSLOG_FACILITY", "0")) != "0":
             self._impostors += classify(message) is not None
@@ -164,6 +172,13 @@ class Journal(LogImport):
             self._unplaced += 1
             return
         self.add(time, message)
+
+    def _take_unit(self, line: bytes) -> None:
+        told = unit_entry(line)
+        if told is not None and told.boot == self._boot:
+            self.add_event((told.time, *told.said))
+        elif told is not None:
+            self._other(told.boot)
 
     def _other(self, boot: str) -> None:
         if boot in self._others or len(self._others) < _MOST_BOOTS:
@@ -201,6 +216,24 @@ class Journal(LogImport):
             )
         if cut:
             self.notes.append(some(cut, "line was too long and was cut", "lines were too long and were cut"))
+
+
+class UnitEntry(NamedTuple):
+    """What PID 1 said of a unit, when by CLOCK_MONOTONIC, in which boot, and where in the journal that is."""
+
+    boot: str
+    time: int
+    cursor: str
+    said: journal_units.Said
+
+
+def unit_entry(line: bytes) -> UnitEntry | None:
+    entry = _entry(line) or {}
+    said = journal_units.said(lambda name: _text(entry.get(name)))
+    time = _number(entry.get("__MONOTONIC_TIMESTAMP"), _LONGEST_BOOT_USEC)
+    if said is None or time is None:
+        return None
+    return UnitEntry(_text(entry.get("_BOOT_ID")), time * 1000, _text(entry.get("__CURSOR")), said)
 
 
 def _entry(line: bytes) -> Entry | None:

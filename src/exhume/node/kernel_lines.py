@@ -8,27 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from exhume.node.kernel_event import Event
 from exhume.node.kernel_forms import ANY, KERNEL_FORMS, NIC_FORMS, Form
+from exhume.node.kernel_traces import TRACED, Report, Reports
 from exhume.recording.recording import Labels, labels
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What one line says. Ages and thresholds are in milliseconds, whatever unit the line has them in."""
-
-    kind: str
-    subject: str
-    severity: str
-    fields: Labels
-
-    def get(self, name: str) -> str | None:
-        for key, value in self.fields:
-            if key == name:
-                return value
-        return None
-
-    def with_fields(self, **pairs: str | int) -> "Event":
-        return replace(self, fields=labels(**{**dict(self.fields), **pairs}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +126,15 @@ class Joiner:
     - ENA 2.17 says `[1/2] ...` and `[2/2] qid: ..., napi CPU: ...`: one event, with the CPU in it.
     - `Device reset completed` names a PCI address only; the network device is known from the lines before it.
     - `oom-kill:` tells the cgroup of the victim, the line after it that it was killed.
+    - A lockup is followed by a call trace: its functions are the event's `stack`. What comes with a later batch is an event
+      of its own, `call-trace`, which says of which one it is (`of_ns`), since that one was told already.
     """
 
     def __init__(self) -> None:
         self._halves: dict[str, Event] = {}
         self._devices: dict[str, str] = {}
         self._victim: Event | None = None
+        self._reports = Reports()
 
     def join(self, lines: Iterable[tuple[int, str]]) -> list[Line]:
         joined: list[Line] = []
@@ -156,6 +142,7 @@ class Joiner:
         for time, message in lines:
             event = classify(message)
             if event is None:
+                self._reports.line(time, message)
                 continue
             event = self._named(event)
             if event.kind == "nic-queue-cpu":
@@ -176,7 +163,16 @@ class Joiner:
                 self._victim = event if _unambiguous(message) else None
             elif event.kind in ("oom-kill", "memcg-oom-kill"):
                 event = self._placed(event)
+            if event.kind in TRACED:
+                self._reports.opens(time, event, len(joined))
             joined.append(Line(time, message, event))
+        for report in self._reports.news():
+            if report.at >= 0:
+                line = joined[report.at]
+                joined[report.at] = Line(line.time, line.message, line.event.with_fields(**report.fields))
+            else:
+                joined.append(_trace(report))
+        self._reports.told()
         return joined
 
     def _named(self, event: Event) -> Event:
@@ -198,6 +194,12 @@ class Joiner:
         if victim is None or victim.get("pid") != event.get("pid"):
             return event
         return event.with_fields(**{name: value for name, value in victim.fields if name.endswith("cgroup")})
+
+
+def _trace(report: Report) -> Line:
+    of = report.event
+    fields = {**dict(of.fields), **report.fields, "of": of.kind, "of_ns": str(report.time)}
+    return Line(report.time, "Call Trace:", Event("call-trace", of.subject, "info", labels(**fields)))
 
 
 def _unambiguous(summary: str) -> bool:

@@ -10,6 +10,8 @@ from itertools import islice
 
 from exhume.errors import Unreadable
 from exhume.node.kernel_lines import Joiner, classify, interesting
+from exhume.node.kernel_traces import TraceFilter
+from exhume.node.log_prefixes import Prefixes
 from exhume.node.root import Root, unreadable
 from exhume.recording.recording import Recording
 from exhume.text import decode
@@ -36,7 +38,8 @@ class KernelLog:
 
     `printk_records` and `printk_bytes` count what the kernel itself said since we began (what was in the buffer already is
     older than the first call, however many calls it takes to read), `printk_seq` every record there ever was, so the lost
-    ones and those of programs too.
+    ones and those of programs too. `printk_program_records` are those that programs wrote since then. What the lines of a
+    flood begin with is counted as well, under the same names with labels.
     """
 
     name = "kernel-log"
@@ -47,10 +50,13 @@ class KernelLog:
         self._records: Iterator[bytes] | None = None
         self._fd = -1
         self._joiner = Joiner()
+        self._traces = TraceFilter()
         self._next_seq: int | None = None
         self._since_usec = -1
         self._seen = 0
         self._bytes = 0
+        self._prefixes = Prefixes("printk_records", unescaped)
+        self._of_programs = Prefixes("printk_program_records", unescaped)
         self._impostors = 0
         self._lost = 0
         self._damaged = 0
@@ -79,6 +85,9 @@ class KernelLog:
             raise unreadable(_PATH, failure)
         recording.count(time, "printk_records", self._seen)
         recording.count(time, "printk_bytes", self._bytes)
+        recording.count(time, "printk_program_records", self._of_programs.total)
+        self._prefixes.tell(recording, time)
+        self._of_programs.tell(recording, time)
         if self._next_seq is not None:
             recording.count(time, "printk_seq", self._next_seq)
         return self._note(taken)
@@ -86,7 +95,8 @@ class KernelLog:
     def _take(self, records: Iterator[bytes], lines: list[tuple[int, bytes]]) -> int:
         """Counts all records, collects the lines that may matter. This loop is what the reader costs."""
         taken = seen = size = 0
-        next_seq, since = self._next_seq, self._since_usec
+        next_seq, since, traces = self._next_seq, self._since_usec, self._traces
+        prefixes, of_programs = self._prefixes.add, self._of_programs.add
         open_line = False
         try:
             for raw in records:
@@ -103,17 +113,23 @@ class KernelLog:
                 next_seq = seq + 1
                 if priority not in _KERNEL:
                     open_line = False
+                    if int(usec) >= since:
+                        of_programs(text)
                     if interesting(text) and classify(unescaped(text)) is not None:
                         self._impostors += 1
                     continue
                 if int(usec) >= since:
                     seen += 1
                     size += len(text)
+                    prefixes(text)
                 if flag == b"+":  # old kernels give each pr_cont a record of its own (ABI/testing/dev-kmsg)
                     if open_line:
                         when, begun = lines[-1]
                         lines[-1] = when, begun + text
                 elif open_line := interesting(text):
+                    lines.append((int(usec) * 1000, text))
+                    traces.opened(text)
+                elif traces.armed and traces.takes(text):
                     lines.append((int(usec) * 1000, text))
         finally:
             self._next_seq = next_seq

@@ -9,7 +9,7 @@ from exhume.errors import ExhumeError
 from exhume.node.kernel_lines import Joiner
 from exhume.node.log_time import SECOND
 from exhume.recording.incoming import Anchor, Axis, Ids, Input, Lines
-from exhume.recording.recording import Node, Recording
+from exhume.recording.recording import Labels, Node, Recording
 
 LONGEST = 16 << 10
 """Of a line so much is kept; the kernel's own are below 8 KiB (CONSOLE_EXT_LOG_MAX, later PRINTK_MESSAGE_MAX)."""
@@ -31,6 +31,7 @@ class LogImport(ABC):
         self._joiner = Joiner()
         self._lines: list[tuple[int, str]] = []
         self._text = 0
+        self._events: list[tuple[int, str, str, str, str, Labels]] = []
 
     @property
     def full(self) -> bool:
@@ -41,7 +42,7 @@ class LogImport(ABC):
 
     def batches(self, ids: Ids) -> Iterator[Recording]:
         for _ in self.gather():
-            if len(self._lines) >= _MOST_LINES or self._text >= _MOST_TEXT:
+            if len(self._lines) + len(self._events) >= _MOST_LINES or self._text >= _MOST_TEXT:
                 yield from self._told()
         yield from self._told()
 
@@ -53,6 +54,10 @@ class LogImport(ABC):
         self._lines.append((time, text[:LONGEST]))
         self._text += len(text)
 
+    def add_event(self, event: tuple[int, str, str, str, str, Labels]) -> None:
+        """One that is no line of the kernel's, as a row of `events`."""
+        self._events.append(event)
+
     def add_to_last(self, text: str) -> None:
         """Another line of the message that was added last; nothing if that one was told already."""
         if self._lines and len(self._lines[-1][1]) + len(text) < LONGEST:
@@ -61,8 +66,8 @@ class LogImport(ABC):
             self._text += len(text)
 
     def _told(self) -> Iterator[Recording]:
-        rows = [line.row for line in self._joiner.join(self._lines)]
-        self._lines, self._text = [], 0
+        rows = [line.row for line in self._joiner.join(self._lines)] + self._events
+        self._lines, self._events, self._text = [], [], 0
         if rows:
             found = Recording(self.node)
             found["events"].add_rows(rows)

@@ -13,6 +13,7 @@ from exhume.errors import ExhumeError
 from exhume.node import log_wrapped
 from exhume.node.kernel_lines import classify, interesting
 from exhume.node.kernel_log import unescaped
+from exhume.node.kernel_traces import TraceFilter
 from exhume.node.log_forms import (
     COLOUR,
     DECODED,
@@ -76,6 +77,7 @@ class LogText(LogImport):
         self._open_line = 0
         """The width of what stands before the line that was added last, if the next may be a part of it."""
         self._object: dict[bytes, bytes] = {}
+        self._traces = TraceFilter()
         head = source.head(HEAD)
         self._wrapped = log_wrapped.kind(head)
         head = log_wrapped.plain(self._wrapped, head)
@@ -194,7 +196,7 @@ class LogText(LogImport):
                     continue
                 start = tag.end()
             text = line[start : start + LONGEST]
-            if not _may_matter(text):
+            if not self._matters(text):
                 continue
             if not of_kernel(match):
                 self._impostors += classify(unescaped(text)) is not None
@@ -220,7 +222,7 @@ class LogText(LogImport):
         while at >= 0:
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
-            if not block.startswith(_PLAIN_TAG, at) or _may_matter(block[_behind_times(block, at + len(_PLAIN_TAG)) : end]):
+            if not block.startswith(_PLAIN_TAG, at) or self._matters(block[_behind_times(block, at + len(_PLAIN_TAG)) : end]):
                 start = block.rfind(b"\n", 0, at) + 1
                 match = SYSLOG.match(block, start, end)
                 if match is not None:
@@ -231,7 +233,7 @@ class LogText(LogImport):
         text = line[match.end() - shift :][:LONGEST]
         if b"#0" in text:
             text = unoctal(text)
-        if not _may_matter(text) or self._strange(match["host"]):
+        if not self._matters(text) or self._strange(match["host"]):
             return
         if not of_kernel(match):
             self._impostors += classify(decode(text)) is not None
@@ -260,7 +262,7 @@ class LogText(LogImport):
             self._unplaced += 1
             return
         text = message[:LONGEST].encode("utf-8", "backslashreplace")
-        if not _may_matter(text):
+        if not self._matters(text):
             return
         priority = of.get(b"pri", b"0")
         if of.get(b"fac", b'"kern"') != b'"kern"' or (priority.isdigit() and int(priority[:9]) >= 8):
@@ -271,6 +273,12 @@ class LogText(LogImport):
         time = self._place(Stamp(boot, None, 0))
         if time is not None:
             self.add(time, unescaped(text))
+
+    def _matters(self, text: bytes) -> bool:
+        if _may_matter(text):
+            self._traces.opened(text)
+            return True
+        return self._traces.takes(text)
 
     def _strange(self, host: bytes) -> bool:
         """Whether a line is of another machine. One is called localhost until it learns its name."""

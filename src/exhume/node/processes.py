@@ -1,4 +1,4 @@
-"""Processes: the busiest (and which core their threads were on), and the defunct.
+"""Processes: the busiest (and which core their threads were on), the defunct, the blocked, and who has most major faults.
 
 Everybody's stat is read twice a second, so that one that burns a core for a second and exits is still seen; threads only
 of those that are busy, cgroups only of those that are kept. A scan costs more the more processes there are, so it is
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from exhume.errors import Unreadable
 from exhume.node.root import Root, read_at, unreadable
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Recording, labels
 from exhume.text import decode
 
 MOST_PROCESSES = 6_000
@@ -21,6 +21,10 @@ MOST_THREADS = 512
 # Kept in the recording: those that used most CPU time between two readings, and so many defunct ones.
 BUSIEST = 16
 MOST_DEFUNCT = 64
+# The same of those that wait for a disk (state D), and of those whose major faults are counted: so many at a reading.
+MOST_BLOCKED = 8
+MOST_FAULTING = 8
+FEWEST_FAULTS = 50
 # A scan dearer than this is not repeated within a check.
 DEAREST_NS = 10_000_000
 
@@ -35,6 +39,7 @@ class Stat(NamedTuple):
     system: int
     start: int
     core: int
+    major_faults: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +146,24 @@ class Processes:
             earlier = before.threads.get((pid, tid))
             if counts[pid] > 1 and _used(earlier, stat, before.ticks) > 0:
                 add(pid, tid, earlier, stat, "")
+        for pid in [pid for pid, stat in now.processes.items() if stat.state == "D" and pid not in busiest][:MOST_BLOCKED]:
+            _add(recording, now.time, pid, 0, now.processes[pid], self._cgroup(pid, now.processes[pid].start))
+        self._count_faults(recording, before, now)
         defunct = [pid for pid, stat in now.processes.items() if stat.state == "Z"]
         for pid in defunct[:MOST_DEFUNCT]:
             _add(recording, now.time, pid, 0, now.processes[pid], "")
         for pid in {now.processes[pid].ppid for pid in defunct[:MOST_DEFUNCT]} - set(busiest):
             if pid in now.processes:
                 _add(recording, now.time, pid, 0, now.processes[pid], "")
+
+    def _count_faults(self, recording: Recording, before: _Scan, now: _Scan) -> None:
+        """Counters, not columns: hardly anybody has major faults, and who has them need not be busy."""
+        grown = {pid: _faults(before.processes.get(pid), stat, before.ticks) for pid, stat in now.processes.items()}
+        for pid in sorted((pid for pid in grown if grown[pid] >= FEWEST_FAULTS), key=lambda pid: -grown[pid])[:MOST_FAULTING]:
+            stat = now.processes[pid]
+            at = labels(pid=pid, comm=stat.comm, cgroup=self._cgroup(pid, stat.start))
+            recording.count(before.time, "process_major_faults", stat.major_faults - grown[pid], at)
+            recording.count(now.time, "process_major_faults", stat.major_faults, at)
 
     def _cgroup(self, pid: int, start: int) -> str:
         """Once a process: proc_cgroup_show takes cgroup_mutex, which whoever makes or removes groups holds for long."""
@@ -182,6 +199,13 @@ def _used(before: Stat | None, after: Stat, since: int) -> int:
     return total if after.start >= since else 0
 
 
+def _faults(before: Stat | None, after: Stat, since: int) -> int:
+    """Major faults between two readings, by the same rule."""
+    if before is not None and before.start == after.start:
+        return after.major_faults - before.major_faults
+    return after.major_faults if after.start >= since else 0
+
+
 def _stat(name: str, directory: int) -> Stat | None:
     try:
         return parse_stat(read_at(name, 4096, dir_fd=directory))
@@ -196,9 +220,9 @@ def parse_stat(raw: bytes) -> Stat | None:
         return None
     words = raw[right + 1 :].split()
     try:
-        # Field 3 of proc(5) is words[0]: state; 4 ppid, 14 utime, 15 stime, 22 starttime, 39 processor.
+        # Field 3 of proc(5) is words[0]: state; 4 ppid, 14 utime, 15 stime, 22 starttime, 39 processor, 12 majflt.
         state = words[0].decode("ascii")
-        numbers = [int(words[i]) for i in (1, 11, 12, 19, 36)]
+        numbers = [int(words[i]) for i in (1, 11, 12, 19, 36, 9)]
     except (IndexError, ValueError):
         return None
     if any(not 0 <= number < 1 << 63 for number in numbers):

@@ -15,6 +15,8 @@ from exhume.text import from_path
 # Groups asked whether they have a quota, and groups with one that are followed.
 MOST_CGROUPS = 2_000
 MOST_LIMITED = 500
+# At every so many-th reading all groups are asked again: a quota can be set later.
+ALL_EVERY = 6
 # One pass over their cpu.stat takes no longer: where flushing is slow, it is slow for everybody who waits for its lock.
 LONGEST_NS = 50_000_000
 
@@ -32,25 +34,31 @@ class Throttling:
     def __init__(self, root: Root, tree: Tree) -> None:
         self._root = root
         self._tree = tree
-        self._limited: dict[str, Quota] | None = None
+        self._asked: dict[str, Quota | None] = {}
+        """Every group that was asked for its quota, and what it said."""
+        self._reads = 0
+        self._before = 0
+        self._whole = False
+        """Whether all groups there were had been asked at the last reading: one that is not among them was made since."""
 
     def read(self, recording: Recording, time: int) -> str:
         hierarchy = self._tree.layout.of("cpu")
         if hierarchy is None:
             raise Unreadable("no hierarchy with the cpu controller is mounted here")
         walk = self._tree.walk(hierarchy)
-        if self._limited is None:
-            self._limited = self._with_quota(hierarchy, walk.paths[:MOST_CGROUPS])
+        fresh = self._ask(hierarchy, walk.paths[:MOST_CGROUPS])
+        limited = {path: quota for path, quota in self._asked.items() if quota is not None}
         deadline = clock.monotonic_ns() + LONGEST_NS
         followed = 0
-        for path, quota in list(self._limited.items())[:MOST_LIMITED]:
+        for path, quota in list(limited.items())[:MOST_LIMITED]:
             if clock.monotonic_ns() > deadline:
                 break
-            self._add(recording, time, hierarchy, path, quota)
+            self._add(recording, time, hierarchy, path, quota, path in fresh)
             followed += 1
-        recording.count(time, "cpu_quota_groups", len(self._limited))
-        if followed < len(self._limited):
-            return f"{len(self._limited) - followed:,} of {len(self._limited):,} groups with a quota were left out"
+        recording.count(time, "cpu_quota_groups", len(limited))
+        self._before, self._whole = time, walk.complete and len(walk.paths) <= MOST_CGROUPS
+        if followed < len(limited):
+            return f"{len(limited) - followed:,} of {len(limited):,} groups with a quota were left out"
         seen = min(len(walk.paths), MOST_CGROUPS)
         if not walk.complete or walk.directories > seen:
             return f"{seen:,} of at least {walk.directories:,} groups looked at"
@@ -58,13 +66,17 @@ class Throttling:
             return "only this container's part of the hierarchy is visible"
         return ""
 
-    def _with_quota(self, hierarchy: Hierarchy, paths: tuple[str, ...]) -> dict[str, Quota]:
-        found = {}
-        for path in paths:
-            quota = self._quota(hierarchy, hierarchy.path + path)
-            if quota is not None:
-                found[path] = quota
-        return found
+    def _ask(self, hierarchy: Hierarchy, paths: tuple[str, ...]) -> set[str]:
+        """Of groups that are new and now and then of all, whether they have a quota. Returns those made since the last time."""
+        known = self._asked
+        if self._reads % ALL_EVERY:
+            self._asked = {
+                path: known[path] if path in known else self._quota(hierarchy, hierarchy.path + path) for path in paths
+            }
+        else:
+            self._asked = {path: self._quota(hierarchy, hierarchy.path + path) for path in paths}
+        self._reads += 1
+        return set(paths) - known.keys() if self._whole else set()
 
     def _quota(self, hierarchy: Hierarchy, path: str) -> Quota | None:
         try:
@@ -77,7 +89,7 @@ class Throttling:
         except Unreadable:
             return None
 
-    def _add(self, recording: Recording, time: int, hierarchy: Hierarchy, path: str, quota: Quota) -> None:
+    def _add(self, recording: Recording, time: int, hierarchy: Hierarchy, path: str, quota: Quota, fresh: bool) -> None:
         try:
             stat = dict(key_values(self._root.read(f"{hierarchy.path}{path}/cpu.stat", 4096)))
         except Unreadable:
@@ -91,6 +103,8 @@ class Throttling:
             ("cpu_throttled_periods", stat.get("nr_throttled", 0)),
             ("cpu_throttled_ns", throttled_ns),
         ):
+            if fresh and not name.endswith("_us"):
+                recording.count(self._before, name, 0, at)  # it has counted from zero since
             recording.count(time, name, min(value, (1 << 63) - 1), at)
 
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from exhume.errors import Unreadable
 from exhume.node.root import Root
+from exhume.node.unit_needs import QUESTIONS, UNASKED, needed_by
 from exhume.recording.recording import Recording
 from exhume.text import decode, printable
 
@@ -30,6 +31,12 @@ DEADLINE_S = 1.5
 MOST_ASKED = 512
 MOST_LOOKED_UP = 128
 """Services asked for UnitFileState, which PID 1 looks up on disk the first time: 1 to 2 ms of its time each, measured."""
+
+MOST_TROUBLED = 32
+"""Services asked who needs them, six questions each, about which PID 1 need not look anything up."""
+
+A_FEW = 4
+"""Services without trouble that systemd could see, which are asked the same each time: in the end all of them were."""
 
 _LONGEST_LINE = 1 << 10  # of the authentication; real ones are below 100 bytes
 LARGEST_MESSAGE = 4 << 20  # ListUnits of 10,000 units is below 3 MiB
@@ -48,6 +55,7 @@ _PLAIN = (("active", "running"), ("active", "exited"))
 
 _NO_DBUS = "what answers on the D-Bus socket does not speak D-Bus"
 _UNIT_ROWS = "a(ssssssouso)"
+_ANSWERS = {b"s\0": "s", b"u\0": "u", b"i\0": "i", b"as\0": "as"}
 _PATH = re.compile("/org/freedesktop/systemd1/unit/[A-Za-z0-9_]+")
 
 Call: TypeAlias = tuple[str, str, str, str, tuple[object, ...]]
@@ -89,6 +97,8 @@ class Units:
         """Not thorough: what costs PID 1 something is only asked of services that restarted or do not plainly run."""
         self._root = root
         self._thorough = thorough
+        self._needs: dict[str, tuple[str, str]] = {}
+        """Whether it is enabled and who needs it, of those that were asked before."""
 
     def read(self, recording: Recording, time: int) -> str:
         deadline = clock.monotonic() + DEADLINE_S
@@ -96,6 +106,8 @@ class Units:
             services = _services(bus)
             asked = sorted((s for s in services if not s.settled), key=lambda s: s.active == "active")
             answers, note = _properties(bus, asked, self._thorough)
+            if not note:
+                note = self._ask_needs(bus, asked, answers)
 
         table = recording["units"]
         for service in services:
@@ -107,11 +119,34 @@ class Units:
                 service.sub,
                 _number(known, "NRestarts", -1),
                 _text(known, "Result"),
-                _text(known, "UnitFileState"),
+                _text(known, "UnitFileState") or self._needs.get(service.unit, ("", ""))[0],
                 _number(known, "MainPID", 0),
                 _text(known, "ControlGroup"),
+                self._needs.get(service.unit, ("", UNASKED))[1],
             )
         return note
+
+    def _ask_needs(self, bus: "Bus", services: list[Service], answers: dict[str, dict[str, object]]) -> str:
+        """Who needs those in trouble, and a few others: a unit that starts its program again itself looks well to systemd."""
+        troubled = [s for s in services if _troubled(s, answers.get(s.unit, {}))][:MOST_TROUBLED]
+        age = {unit: position for position, unit in enumerate(self._needs)}
+        others = [s for s in services if (s.active, s.sub) == ("active", "running") and s not in troubled]
+        others.sort(key=lambda s: age.get(s.unit, -1))  # whose answer is oldest, once all have been asked
+        asked = troubled + others[:A_FEW]
+        questions = [(s, _UNIT, name) for s in asked for name in QUESTIONS]
+        questions += [(s, _UNIT, "UnitFileState") for s in asked if "UnitFileState" not in answers.get(s.unit, {})]
+        note = _ask(bus, questions, answers)
+        listed = {s.unit for s in services}
+        self._needs = {unit: told for unit, told in self._needs.items() if unit in listed}
+        for service in asked:
+            known = answers.get(service.unit, {})
+            self._needs.pop(service.unit, None)
+            self._needs[service.unit] = _text(known, "UnitFileState"), needed_by(known)
+        return note
+
+
+def _troubled(service: Service, known: Mapping[str, object]) -> bool:
+    return service.active == "failed" or "auto-restart" in service.sub or _number(known, "NRestarts", 0) > 0
 
 
 class Bus:
@@ -239,10 +274,11 @@ def parse(raw: bytes) -> Reply:
         position += -position % 8
         if signature == "v":
             # The same care for a variant's own signature, which our questions know beforehand.
-            signature = {b"\1s\0": "s", b"\1u\0": "u", b"\1i\0": "i"}.get(raw[position : position + 3], "")
-            position += 3
+            length = raw[position] if position < len(raw) else 0
+            signature = _ANSWERS.get(raw[position + 1 : position + 2 + length], "")
+            position += 2 + length
         body = None
-        if signature in ("s", "u", "i", _UNIT_ROWS):
+        if signature in ("s", "u", "i", "as", _UNIT_ROWS):
             body = parse_signature([*signature]).parse_data(raw, position, header.endianness)[0]
     except Exception:  # whatever a third party's parser makes of hostile bytes
         raise Unreadable(_NO_DBUS) from None

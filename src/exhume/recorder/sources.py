@@ -5,6 +5,7 @@ from exhume.node.cgroup_events import CgroupEvents
 from exhume.node.cgroups import Tree
 from exhume.node.cpu import Cpu
 from exhume.node.interrupts import Interrupts
+from exhume.node.journal import UnitJournal
 from exhume.node.kernel_log import KernelLog
 from exhume.node.memcg import Memcg
 from exhume.node.meminfo import Meminfo
@@ -61,13 +62,14 @@ RHYTHM = {
     "units": 10 * SECOND,
     "processes": 30 * SECOND,
     "cgroup-dirs": 60 * SECOND,
+    "journal": 60 * SECOND,
     "zombies": 60 * SECOND,
 }
 
 
 def flight(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
     """What a flight recorder reads beside the cores."""
-    readers: list[Reader] = [*steady(root, tree, log), CgroupEvents(root)]
+    readers: list[Reader] = [*steady(root, tree, log), CgroupEvents(root), UnitJournal(root)]
     for reader in readers:
         reader.every_ns = RHYTHM.get(reader.name, reader.every_ns)
     return readers

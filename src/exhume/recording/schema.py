@@ -208,6 +208,7 @@ TABLES: dict[str, TableSchema] = {
             ("enabled", "text", "unit file state"),
             ("main_pid", "int", "main process, 0 if none"),
             ("cgroup", "text", "control group"),
+            ("needed_by", "text", "units that need it, apart by a space; empty if none does, ? where that was not asked"),
         ),
         _table(
             "processes",

@@ -66,6 +66,7 @@ class Harmless:
         home = lab.cgroup("memory", "system", "ecs.service")
         self._leaker = Leaker(lab, groups, home, files, settings.scale, 1.0, "amazon-ecs-init")
         self._zombies = measure.zombies(groups)
+        lab.begins()
         self._link = Link(lab, core, patience_s=5.0)
         self._begin = time.monotonic()
         self._kernel = measure.KernelTime(core)
@@ -98,6 +99,7 @@ class Directories:
         if self._runtime.wait("leaked", 30 + settings.scale / 100) is None:
             raise Refused("the directories could not be made; see dmesg, or ask for fewer with --scale")
         self._now_ms = self._pass_ms()
+        lab.begins()
         self._agent = lab.work("list-groups", self._groups.directory, starved_core(), "cadvisor", into=agent)
         self._heard = measure.Heard(self._agent)
         self._heard.wait("pass_ms", 10 + settings.scale / 100)
@@ -228,6 +230,7 @@ SCENARIOS = [
         ),
         promises=_harmless_promises,
         make=_make_harmless,
+        prepares=True,
         missing=network.missing,
     ),
     Scenario(
@@ -241,6 +244,7 @@ SCENARIOS = [
         ),
         promises=_directory_promises,
         make=_make_directories,
+        prepares=True,
     ),
     Scenario(
         name="two-culprits",
@@ -255,5 +259,6 @@ SCENARIOS = [
         ),
         promises=_two_promises,
         make=_make_two,
+        prepares=True,
     ),
 ]

@@ -139,6 +139,7 @@ SCENARIOS = [
             cause="cpu-full",
             culprits=("lab-solver", "lab-renderer", "{run}/batch", "{run}/web"),
             health=("warning", "critical"),
+            shared=True,
         ),
         promises=_full_promises,
         make=_make_full,

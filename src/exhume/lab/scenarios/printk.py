@@ -146,7 +146,7 @@ SCENARIOS = [
         name="printk-flood",
         summary="hundreds of kernel messages a second (in the node's own log, by lines that say whose they are)",
         story=_STORY,
-        truth=Truth(cause="printk-flood", culprits=("exhume-", "lab-flapper"), innocent=("kubelet", "journald")),
+        truth=Truth(cause="printk-flood", culprits=("exhume-{tag}", "lab-flapper"), innocent=("kubelet", "journald")),
         promises=_promises,
         make=_make,
         missing=_missing,

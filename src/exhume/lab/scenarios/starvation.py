@@ -26,6 +26,8 @@ ROUND_S = 1.8
 # A pass takes 80 us and more for each zombie, and between two of them the poll gets in: fewer zombies, shorter stalls.
 _STALL_MS_EACH = 0.05
 _QUIET_MS, _QUIET_WITHIN_S = 20, 5
+LATE_MS = 100
+"""A packet that takes longer was kept waiting."""
 
 
 def patience_s(settings: Settings) -> float:
@@ -73,8 +75,14 @@ class Starvation:
         )
         self._watchdog = Watchdog(lab.kmsg, network.FAR, self._ping)
         self._kernel = measure.KernelTime(self.core)
+        lab.begins()
         walker = lab.work("walk", self._groups.directory, self.core, WALKER_PRIORITY, 2.0, ROUND_S, "kubelet", into=kubelet)
         self._walker = measure.Heard(walker)
+
+    def first_symptom(self) -> float | None:
+        """When packets began to be late, by the ping."""
+        late = [self._ping.since(name, LATE_MS) for name in ("worst_rtt_ms", "quiet_ms")]
+        return min((at for at in late if at is not None), default=None)
 
     def measured(self) -> dict[str, Number]:
         return {
@@ -131,5 +139,6 @@ SCENARIOS = [
         promises=_promises,
         make=_make,
         missing=network.missing,
+        prepares=True,
     )
 ]

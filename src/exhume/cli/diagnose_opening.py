@@ -1,0 +1,102 @@
+"""The recording that a diagnosis is of: the one that was named, the one that this node's recorder makes, or one made now."""
+
+import argparse
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from exhume.errors import ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.recording.folder import Folder
+
+SECOND = 1_000_000_000
+_RECENT_NS = 3600 * SECOND
+_LIVE_NS = 10 * SECOND
+_SHORTEST_NS, _LONGEST_NS = SECOND, 600 * SECOND
+_HZ = 97
+
+
+class Opened(NamedTuple):
+    folder: "Folder"
+    name: str
+    """How commands that are told would name it; empty if it is gone when we are."""
+
+
+def opened(args: argparse.Namespace) -> Opened:
+    from exhume.recording import layout
+    from exhume.recording.folder import Folder
+
+    if args.recording is not None:
+        if os.path.exists(os.path.join(args.recording, layout.MARK)):  # what reads other tools' files need not be loaded
+            return Opened(Folder(args.recording, args.boot), args.recording)
+        from exhume.cli import opening
+
+        return Opened(opening.folder(args), "" if args.recording == "-" else args.recording)
+    asked = args.at is not None or args.last or args.start is not None or args.end is not None
+    if asked or args.span_ns is None:
+        found = _running() if args.host == "/" else None
+        if found is not None:
+            return found
+        if asked:
+            from exhume.cli.record import DEFAULT
+
+            raise UsageError(f"there is no recording of the last hour in {DEFAULT}: name the one that is meant")
+    return Opened(_record(args), "")
+
+
+def _running() -> Opened | None:
+    """The recording that exhume record makes on this node, or made in the last hour."""
+    import time
+
+    from exhume.cli.record import DEFAULT
+    from exhume.recording.folder import Folder
+
+    try:
+        folder = Folder(DEFAULT)
+        young = time.time_ns() - folder.real_ns(folder.window[1]) < _RECENT_NS
+    except ExhumeError:
+        return None
+    return Opened(folder, DEFAULT) if folder.written or young else None
+
+
+def _record(args: argparse.Namespace) -> "Folder":
+    """This node, from now on, into a directory that goes when we do."""
+    import tempfile
+
+    from exhume.cli.stopping import Stopping
+    from exhume.cli.terminal import Progress
+    from exhume.node.root import Root
+    from exhume.recorder.flight import Flight, Options, Status
+    from exhume.recorder.importing import remove
+    from exhume.recording.folder import Folder
+    from exhume.recording.writer import Writer
+
+    for_ns = args.span_ns or _LIVE_NS
+    if not _SHORTEST_NS <= for_ns <= _LONGEST_NS:
+        raise UsageError("--for must be between 1s and 10m for a node that is recorded now")
+    if not os.path.exists(os.path.join(args.host, "proc/stat")):
+        raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
+    log = Root(args.log_root) if args.log_root else None
+    place = tempfile.mkdtemp(prefix="exhume-diagnose-")
+    atexit.register(remove, place)
+    flight = Flight(Root(args.host), Options(_HZ, False, for_ns, log=log))
+    progress = Progress("recording")
+
+    def told(status: Status) -> None:
+        progress(min(1.0, status.elapsed_ns / for_ns))
+
+    try:
+        writer = Writer(place, flight.node, dict(flight.about), budget_bytes=1 << 30)
+        try:
+            with Stopping() as stopping:
+                flight.run(writer, stopping, told)
+        finally:
+            writer.leave()
+    finally:
+        flight.close()
+        progress.clear()
+    if flight.off:
+        sys.stderr.write(f"exhume: no stack samples: {flight.off}\n")
+    return Folder(place)

@@ -1,0 +1,265 @@
+"""A diagnosis as people read it in a terminal: the sentence, the chain as a picture, the time it happened in, the evidence,
+what was ruled out, what to do. Two screens at most; -v has all of it."""
+
+from dataclasses import dataclass
+
+from exhume.cli.diagnose_commands import commands
+from exhume.cli.report_text import _COLOURS, _healthy_numbers, _visible, safe
+from exhume.cli.terminal import Style, wrap
+from exhume.findings.model import Finding
+from exhume.pictures import timeline_text
+from exhume.pictures.scene import Scene
+from exhume.pictures.timeline import timeline
+from exhume.pictures.words import short, value
+from exhume.text import printable
+
+MOST_LINES = 50
+_LEFT = 11
+_MOST_TIMES = 6
+# Rivals that people ask about first, in this order; the others are told with -v.
+RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal", "printk-flood", "writeback-stall", "irq-imbalance")
+# Evidence that says who it was and where, by the order in which it is told.
+_WHO = (("process", "Who"), ("it", "Who"), ("its cgroup", ""), ("stack", "Stack"), ("line", "Log"), ("last line", "Log"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much of each part is told: less, where all together would not fit two screens."""
+
+    rivals: int
+    steps: int
+    advice: int
+    against: int
+    others: int
+    step: int
+    """Lines that a step may take: it is to be done, so it is cut last."""
+    wrapped: int
+    """Lines that any other item may take."""
+    reasons: bool = True
+
+
+_ALL = _Room(99, 99, 99, 99, 99, 99, 99)
+_ROOMS = (
+    _Room(4, 3, 4, 2, 3, 3, 3),
+    _Room(4, 3, 3, 2, 2, 2, 2),
+    _Room(3, 3, 3, 1, 1, 2, 1),
+    _Room(3, 2, 2, 1, 1, 2, 1),
+    _Room(3, 2, 2, 1, 1, 1, 1, reasons=False),
+)
+
+
+def render(scene: Scene, style: Style, columns: int, verbose: bool = False, evidence: bool = False) -> str:
+    if scene.health == "healthy" and not verbose:
+        return "\n".join(_headline(scene, style, columns)) + "\n"
+    if verbose or evidence:
+        return "\n".join(_Page(scene, style, columns, _ALL, verbose, evidence).lines()) + "\n"
+    for room in _ROOMS:
+        lines = _Page(scene, style, columns, room).lines()
+        if len(lines) <= MOST_LINES:
+            break
+    return "\n".join(lines) + "\n"
+
+
+def _headline(scene: Scene, style: Style, columns: int) -> list[str]:
+    report = scene.report
+    word = report.health.upper()
+    text = safe(report.verdict.summary)
+    if report.health == "healthy":
+        text += f": {_healthy_numbers(report)}"
+    first, *rest = wrap(text, "", " " * (len(word) + 2), columns - len(word) - 2)
+    lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
+    lines += [style(line, "bold") for line in rest]
+    if report.verdict.cause is not None:
+        sure = f"confidence {report.verdict.confidence:.0%}"
+        room = columns - _visible(lines[-1]) - len(sure)
+        if room < 2:
+            lines.append("")
+            room = columns - len(sure)
+        lines[-1] += " " * room + style(sure, "dim")
+    return lines
+
+
+class _Page:
+    """One rendering; collects lines."""
+
+    def __init__(
+        self, scene: Scene, style: Style, columns: int, room: _Room, verbose: bool = False, evidence: bool = False
+    ) -> None:
+        self._scene, self._style, self._columns, self._room = scene, style, columns, room
+        self._verbose, self._evidence = verbose, evidence
+        self._lines: list[str] = []
+
+    def lines(self) -> list[str]:
+        self._lines += _headline(self._scene, self._style, self._columns)
+        self._when()
+        self._gap()
+        self._chain()
+        self._gap()
+        self._timeline()
+        self._gap()
+        self._who()
+        self._also()
+        self._ruled_out()
+        self._to_do()
+        self._others()
+        self._sources()
+        self._look()
+        return self._lines
+
+    def _when(self) -> None:
+        scene = self._scene
+        start, end = scene.focus
+        node = scene.report.node
+        when = f"{scene.clock.dated(start)} to {scene.clock.exact(end)}"
+        when += f"{scene.clock.zone and ' ' + scene.clock.zone} ({scene.clock.lasting(end - start)})"
+        parts = [
+            safe(node.hostname),
+            f"Linux {safe(node.kernel)}" if node.kernel else "",
+            f"{node.cpus} cores" if node.cpus else "",
+            f"cgroups {safe(node.cgroups)}" if node.cgroups else "",
+        ]
+        for text in (when, " · ".join(part for part in parts if part)):
+            self._dim(text, "  ", 1)
+
+    def _gap(self) -> None:
+        if self._lines and self._lines[-1]:
+            self._lines.append("")
+
+    def _chain(self) -> None:
+        chain = self._scene.verdict.chain
+        told = [short(link.finding) for link in chain]
+        heads = [
+            f"{'  ' * max(0, depth - 1)}{'└▶ ' if depth else ''}{printable(what, 60)}" for depth, (what, _) in enumerate(told)
+        ]
+        column = min(max((len(head) for head in heads), default=0) + 4, self._columns * 6 // 10)
+        for depth, (link, head, (_, numbers)) in enumerate(zip(chain, heads, told, strict=True)):
+            colour = {"critical": "red", "warning": "yellow", "info": "cyan"}[link.finding.severity]
+            left = _clipped(f"  {head}", self._columns)
+            padding = " " * max(2, column - len(left))
+            room = self._columns - len(left) - len(padding)
+            right = _clipped(safe(numbers), room) if room > 12 else ""
+            self._lines.append((self._style(left, colour) + (padding + right if right else "")).rstrip())
+            indent = "  " + "  " * max(0, depth - 1) + ("   " if depth else "")
+            if link.because and self._room.reasons:
+                sure = f" ({link.confidence:.0%})"
+                most = 9 if self._verbose else 1
+                reason = _at_most(safe(link.because), "", "", self._columns - len(indent) - len(sure), most)
+                self._lines += [self._style(indent + line, "dim") for line in [*reason[:-1], reason[-1] + sure]]
+            if self._verbose and link.disproof:
+                self._dim(f"would be disproved by: {safe(link.disproof)}", indent, 9)
+            if self._evidence:
+                self._numbers(link.finding, indent)
+
+    def _dim(self, text: str, indent: str, most: int) -> None:
+        self._lines += [self._style(line, "dim") for line in _at_most(text, indent, indent, self._columns, most)]
+
+    def _numbers(self, finding: Finding, indent: str) -> None:
+        for item in finding.evidence:
+            text = f"{item.what}: {safe(value(item))}  [{safe(item.source)}]"
+            self._lines += [self._style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", self._columns)]
+
+    def _timeline(self) -> None:
+        scene = self._scene
+        picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, timeline_text.room(self._columns))
+        self._lines += timeline_text.lines(picture, scene.clock.short, self._columns, self._style)
+
+    def _who(self) -> None:
+        told: set[str] = set()
+        for what, label in _WHO:
+            for finding in self._scene.story:
+                found = finding.value(what)
+                if found is None or label in told or (not label and "Who" not in told):
+                    continue
+                if label:
+                    told.add(label)
+                elif self._lines:
+                    self._lines[-1] += _clipped(f" in {safe(str(found))}", self._columns - _visible(self._lines[-1]))
+                    break
+                self._item(label, safe(str(found)), most=9 if self._verbose else 1)
+                break
+
+    def _also(self) -> None:
+        chain = {id(link.finding) for link in self._scene.verdict.chain}
+        others = [finding for finding in self._scene.report.findings if id(finding) not in chain]
+        shown = others if self._verbose else [finding for finding in others if finding.severity != "info"][: self._room.others]
+        for i, finding in enumerate(shown):
+            self._item("" if i else "Also", f"{finding.kind}: {safe(finding.summary)}", most=self._room.wrapped)
+            if self._evidence:
+                self._numbers(finding, " " * (_LEFT + 2))
+
+    def _ruled_out(self) -> None:
+        verdict = self._scene.verdict
+        out = verdict.ruled_out if self._verbose else [item for item in verdict.ruled_out if item.kind in RIVALS]
+        ordered = sorted(out, key=lambda item: RIVALS.index(item.kind) if item.kind in RIVALS else len(RIVALS))
+        for i, item in enumerate(ordered[: self._room.rivals]):
+            self._item("" if i else "Ruled out", f"{item.kind}: {safe(item.because)}", most=1 if not self._verbose else 9)
+        if self._verbose:
+            for i, item in enumerate(verdict.unseen):
+                self._item("" if i else "Not judged", f"{item.kind}: {safe(item.because)}")
+        for i, text in enumerate(verdict.against[: self._room.against]):
+            self._item("" if i else "Against it", safe(text), most=self._room.wrapped)
+
+    def _to_do(self) -> None:
+        verdict = self._scene.verdict
+        steps = [safe(text) for text in verdict.next[: self._room.steps]]
+        steps += [safe(remedy.summary) for remedy in verdict.remedies if not any(remedy.summary in step for step in steps)]
+        for i, text in enumerate(steps):
+            self._item("" if i else "Do now", text, most=self._room.step)
+        advice = [one for one in verdict.advice if not one.against][: self._room.advice]
+        for i, one in enumerate(advice):
+            because = f": {safe(one.because)}" if one.because else ""
+            self._item("" if i else "Then", f"{safe(one.text)} [costs {one.cost}]{because}", most=self._room.wrapped)
+        against = [one for one in verdict.advice if one.against][: self._room.advice]
+        for i, one in enumerate(against):
+            because = f": {safe(one.because)}" if one.because else ""
+            self._item("" if i else "Do not", f"{safe(one.text)}{because}", most=self._room.wrapped)
+        for i, text in enumerate(verdict.switch_on[: self._room.steps]):
+            self._item("" if i else "Switch on", safe(text), most=self._room.wrapped)
+
+    def _others(self) -> None:
+        scene = self._scene
+        if scene.alike:
+            self._item("Again", f"{len(scene.alike)} more like this: {self._times(scene.alike)}", most=1)
+        for i, group in enumerate(scene.others[: self._room.others]):
+            about = " ".join(part for part in (group.cause or "cause not visible:", safe(group.subject)) if part)
+            text = f"{len(group.starts)} × {about} at {self._times(group.starts)}"
+            self._item("" if i else "Others", text, most=1)
+
+    def _times(self, starts: tuple[int, ...]) -> str:
+        shown = ", ".join(self._scene.clock.short(start) for start in starts[:_MOST_TIMES])
+        return shown + (f" and {len(starts) - _MOST_TIMES} more" if len(starts) > _MOST_TIMES else "")
+
+    def _sources(self) -> None:
+        sources = self._scene.report.sources
+        off = [source for source in sources if source.state == "off"]
+        text = f"{len(sources) - len(off)} of {len(sources)} sources"
+        if off:
+            text += ". Off: " + "; ".join(f"{safe(source.name)} ({safe(source.reason)})" for source in off)
+        self._item("Seen with", text, most=self._room.wrapped)
+
+    def _look(self) -> None:
+        for i, command in enumerate(commands(self._scene)):
+            self._item("" if i else "Look", command, whole=True)
+
+    def _item(self, label: str, text: str, most: int = 99, whole: bool = False) -> None:
+        """`whole`: not wrapped, because it is to be copied."""
+        indent = " " * (_LEFT + 2)
+        head, *tail = [indent + text] if whole else _at_most(text, indent, indent, self._columns, most)
+        self._lines.append("  " + self._style(f"{label:<{_LEFT}}", "bold") + head[len(indent) :])
+        self._lines += tail
+
+
+def _clipped(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(0, room - 1)] + "…"
+
+
+def _at_most(text: str, first: str, rest: str, columns: int, most: int) -> list[str]:
+    """Wrapped, and cut after so many lines, which the last one shows."""
+    lines = wrap(text, first, rest, columns)
+    if len(lines) > most:
+        lines = lines[:most]
+        last = lines[-1]
+        if len(last) > columns - 2:
+            last = last[: columns - 2].rpartition(" ")[0] if " " in last[len(rest) : columns - 2] else last[: columns - 2]
+        lines[-1] = last.rstrip(" ,;:(") + " …"
+    return lines

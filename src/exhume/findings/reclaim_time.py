@@ -1,0 +1,131 @@
+"""How much time went into reclaim, whose it was and for which cgroup: by stack samples, or by the latency probes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from exhume.findings.kernel_work import WALK
+from exhume.findings.sampled_work import BY_KSWAPD, BY_ORDER, BY_TASK, Sampled, sampled
+from exhume.findings.stretches import SECOND_NS, Steps, growth
+from exhume.recording.recording import Recording
+
+PROBES = "latency-reclaim"
+WAITED = "of the time"
+Parts = Iterable[tuple[int, int]]
+
+
+class _Row(NamedTuple):
+    start: int
+    end: int
+    seconds: float
+    cgroup: str
+
+
+def direct(recording: Recording) -> tuple[Steps, str] | None:
+    """Tasks that reclaim for themselves, as a share of all cores' time, and by which source. None where nothing shows it."""
+    seen = sampled(recording)
+    if seen is not None:
+        return seen.steps(seen.reclaims == BY_TASK), "stack samples"
+    if not recording.on(PROBES):
+        return None
+    start, end = recording.window
+    edges = np.linspace(start, end, max(1, round((end - start) / SECOND_NS)) + 1).astype(np.int64)
+    if edges[-1] <= edges[0]:
+        return None
+    amount = np.zeros(len(edges) - 1)
+    for row in recording.derived("latency", _rows):
+        # What a second counted, spread over the steps that it touches.
+        parts = np.clip(np.minimum(edges[1:], row.end) - np.maximum(edges[:-1], row.start), 0, None)
+        amount += row.seconds * parts / max(1, row.end - row.start)
+    per = np.diff(edges) / SECOND_NS * max(1, recording.node.cpus)
+    return Steps(edges, amount, per), "latency probes: from its begin to its end, sleep included"
+
+
+def shares(recording: Recording, parts: Parts) -> dict[str, float]:
+    """Of all cores' time meanwhile: kswapd's, and what was asked for; of reclaim, what only went from group to group."""
+    seen = sampled(recording)
+    if seen is None:
+        return {}
+    parts = list(parts)
+    here = seen.during(parts)
+    reclaims = here & (seen.reclaims > 0)
+    found = {
+        "kswapd": seen.steps(seen.reclaims == BY_KSWAPD).mean(parts),
+        "asked": seen.steps(seen.reclaims == BY_ORDER).mean(parts),
+    }
+    if count := int(reclaims.sum()):
+        found["walk"] = int((reclaims & seen.doing(WALK)).sum()) / count
+        found["samples"] = float(count)
+    return found
+
+
+class Place(NamedTuple):
+    cgroup: str
+    share: float
+    of: str
+    source: str
+
+    @property
+    def what(self) -> str:
+        return "waited there" if self.of == WAITED else "its share"
+
+
+def where(recording: Recording, parts: Parts, least: float) -> Place | None:
+    """The cgroup that most of it is for. By pressure on v2; else by the probes; else by whose samples reclaim."""
+    parts = list(parts)
+    return _by_pressure(recording, parts, least) or _by_probes(recording, parts) or _by_samples(sampled(recording), parts)
+
+
+def _by_pressure(recording: Recording, parts: list[tuple[int, int]], least: float) -> Place | None:
+    """The lowest group that has nearly all of the most pressure: what a group waits for, all above it wait for too."""
+    waits = {}
+    for at in recording.counters("pressure_us"):
+        of = dict(at)
+        if of["cgroup"] and (of["resource"], of["kind"]) == ("memory", "some"):
+            waited = growth(recording, "pressure_us", at)
+            waits[of["cgroup"]] = waited.mean(parts) / 1e6 if waited is not None else 0.0
+    most = max(waits.values(), default=0.0)
+    found = [cgroup for cgroup, share in waits.items() if share and share >= 0.8 * most]
+    cgroup = max(found, key=lambda name: (name.count("/"), waits[name], name), default="")
+    if not cgroup or waits[cgroup] < least:
+        return None
+    return Place(cgroup, waits[cgroup], WAITED, "memory.pressure some, the most of all groups")
+
+
+def _by_probes(recording: Recording, parts: list[tuple[int, int]]) -> Place | None:
+    spent: Counter[str] = Counter()
+    nanoseconds: Counter[str] = Counter()
+    for row in recording.derived("latency", _rows):
+        if any(row.start <= end and row.end >= start for start, end in parts):
+            nanoseconds[row.cgroup] += round(row.seconds * 1e9)
+    total = nanoseconds.total()
+    for cgroup, count in nanoseconds.items():
+        if cgroup not in ("", "/"):
+            spent[cgroup] = count
+    if not spent:
+        return None
+    cgroup = max(spent, key=lambda name: (spent[name], name))
+    if spent[cgroup] < total / 2:
+        return None
+    return Place(cgroup, spent[cgroup] / total, "of the time spent on reclaim", "latency probes, by cgroup")
+
+
+def _by_samples(seen: Sampled | None, parts: list[tuple[int, int]]) -> Place | None:
+    if seen is None:
+        return None
+    found = seen.by_cgroup(seen.during(parts) & (seen.reclaims == BY_TASK))
+    if not found or found[0][1] < 0.5:
+        return None
+    return Place(*found[0], "of the samples in reclaim", "stack samples")
+
+
+def _rows(recording: Recording) -> list[_Row]:
+    """What the probes counted, each for the second that it ended. Where they look only part of the time, as if always."""
+    found = []
+    for row in recording["latency"].rows():
+        if row["what"] == "reclaim" and row["stage"] in ("direct", "memcg"):
+            seconds = row["sum"] / 1e9 * 1000 / (row["share"] if 0 < row["share"] <= 1000 else 1000)
+            found.append(_Row(row["time"] - SECOND_NS, row["time"], seconds, row["name"]))
+    return found

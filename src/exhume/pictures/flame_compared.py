@@ -1,0 +1,90 @@
+"""The stacks of an incident against those of a quiet time: which branches have a larger share of the samples than then."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from exhume.findings.cores import KERNEL, cores
+from exhume.pictures.flame import Node, Placed, plant
+from exhume.recording.recording import Recording
+from exhume.recording.tally import Tally
+
+# Branches with a smaller share are not drawn.
+LEAST = 0.002
+# A core that is in the kernel for less than this is quiet.
+_QUIET = 0.3
+_SHORTEST_NS = 1_000_000_000
+_LONGEST_NS = 60_000_000_000
+_STEPS = 400
+
+
+class Change(NamedTuple):
+    """A branch of the incident, its share of all samples, and its share in the quiet time; None if there is none."""
+
+    placed: Placed
+    share: float
+    before: float | None
+
+
+class Compared(NamedTuple):
+    root: Node
+    quiet: Node | None
+    before: tuple[int, int] | None
+    """When the quiet time was."""
+    core: int | None
+
+    def changes(self) -> Iterator[Change]:
+        """Every branch, parents before their children. No recursion: stacks may be deeper than Python's."""
+        waiting: list[tuple[Placed, Node | None]] = [(Placed(self.root, 0, 0), self.quiet)]
+        total = max(1, self.root.value)
+        quiet = self.quiet.value if self.quiet is not None else 0
+        while waiting:
+            placed, twin = waiting.pop()
+            before = None if not quiet else twin.value / quiet if twin is not None else 0.0
+            yield Change(placed, placed.node.value / total, before)
+            twins = {(child.kind, child.name, child.module): child for child in twin.children} if twin is not None else {}
+            start = placed.start
+            below = []
+            for child in placed.node.children:
+                below.append((Placed(child, start, placed.depth + 1), twins.get((child.kind, child.name, child.module))))
+                start += child.value
+            waiting.extend(reversed(below))
+
+
+def compare(
+    now: tuple[Tally, Recording], then: tuple[Tally, Recording] | None, before: tuple[int, int] | None, core: int | None
+) -> Compared | None:
+    """None if the incident has no samples."""
+    if not len(now[0].count):
+        return None
+    root = plant(*now, "process", "frame").node(LEAST)
+    quiet = plant(*then, "process", "frame").node() if then is not None and len(then[0].count) else None
+    return Compared(root, quiet, before if quiet is not None else None, core)
+
+
+def quiet(recording: Recording, focus: tuple[int, int], core: int | None) -> tuple[int, int] | None:
+    """As long as the incident, without complaints of the kernel and with that core not held: the nearest before it, or else
+    after; where nothing was quiet for so long, half as long, and so on."""
+    first, last = recording.window
+    bad = np.sort(_complaints(recording))
+    mine = [one for one in cores(recording) if core is None or one.number == core]
+    length = min(_LONGEST_NS, max(_SHORTEST_NS, focus[1] - focus[0]))
+    while length >= _SHORTEST_NS:
+        step = max(length // 4, (last - first) // _STEPS, 1)
+        before = range(focus[0] - length, first - 1, -step)
+        after = range(focus[1], last - length + 1, step)
+        for start in (*before, *after):
+            end = start + length
+            if np.searchsorted(bad, start) == np.searchsorted(bad, end) and all(
+                one.share(*KERNEL, start=start, end=end) < _QUIET for one in mine
+            ):
+                return start, end
+        length //= 2
+    return None
+
+
+def _complaints(recording: Recording) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    table = recording["events"]
+    serious = np.array([severity != "info" for severity in table.texts("severity")], dtype=np.bool_)
+    return table.ints("time")[serious]

@@ -1,0 +1,66 @@
+"""A flame graph inside of a page: coloured by what runs, or by how much larger its share is than in a quiet time."""
+
+from collections.abc import Sequence
+from html import escape
+
+from exhume.pictures.flame_compared import Change, Compared
+from exhume.pictures.flame_svg import shortened
+from exhume.text import printable
+
+WIDTH = 1200
+ROW = 18
+_LETTER = 6.7  # width of a letter of the 11 px monospaced font, pixels
+_LONGEST_NAME = 200
+_MOST_FRAMES = 3000
+# Differences of shares from which a branch gets a stronger shade.
+_SHADES = (0.01, 0.05, 0.15, 0.4)
+
+
+def flame(compared: Compared, by_change: bool) -> str:
+    """An SVG element. Click zooms (flame_zoom.SCRIPT); what a branch is, is told on hover."""
+    drawn = [change for change in compared.changes() if change.placed.node.value > 0]
+    drawn = sorted(drawn, key=lambda change: -change.share)[:_MOST_FRAMES]
+    depth = max((change.placed.depth for change in drawn), default=0) + 1
+    what = "change against the quiet time" if by_change else "what ran"
+    return "\n".join(
+        [
+            f'<svg class="flame" viewBox="0 0 {WIDTH} {depth * ROW + 2}" role="img" aria-label="flame graph, {what}">',
+            *_frames(drawn, max(1, compared.root.value), by_change),
+            "</svg>",
+        ]
+    )
+
+
+def _frames(drawn: Sequence[Change], total: int, by_change: bool) -> list[str]:
+    scale = WIDTH / total
+    frames = []
+    for change in sorted(drawn, key=lambda one: (one.placed.depth, one.placed.start)):
+        node, start, depth = change.placed
+        x, width, y = start * scale, node.value * scale, depth * ROW
+        name = printable(node.name, _LONGEST_NAME)
+        letters = int((width - 6) / _LETTER)
+        text = f'<text x="{x + 3:.1f}" y="{y + 13}">{escape(shortened(name, letters))}</text>' if letters >= 3 else ""
+        kind = _shade(change) if by_change else node.kind
+        frames.append(
+            f'<g class="{kind}" data-s="{start}" data-n="{node.value}" data-d="{depth}"><title>{_title(change)}</title>'
+            f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.2):.2f}" height="{ROW - 1}"/>{text}</g>'
+        )
+    return frames
+
+
+def _title(change: Change) -> str:
+    node = change.placed.node
+    name, module = printable(node.name, _LONGEST_NAME), printable(node.module, _LONGEST_NAME)
+    told = f"{node.value:,} samples, {change.share:.1%}"
+    if change.before is not None:
+        told += f"; {change.before:.1%} in the quiet time"
+    return escape("\n".join(part for part in (name, module, told) if part))
+
+
+def _shade(change: Change) -> str:
+    """`more1` to `more4`, `less1` to `less4`, `same`."""
+    if change.before is None:
+        return "same"
+    apart = change.share - change.before
+    level = sum(abs(apart) >= shade for shade in _SHADES)
+    return "same" if not level else f"{'more' if apart > 0 else 'less'}{level}"

@@ -1,0 +1,168 @@
+"""Verdicts while the recorder runs: the last minute, stack samples and all, is diagnosed by a child at low priority.
+
+The recorder itself judges without samples, which only tells that something is wrong. Why is worked out from what it has
+written, by a process of its own, so that nothing holds the recorder up: one at a time, some seconds apart, and for the same
+incident once a minute. A verdict that names no cause is tried again when there is more to see.
+"""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from exhume.recorder.trigger import Incident
+from exhume.text import printable
+
+Report = dict[str, Any]
+"""As `exhume diagnose --json` prints it: exhume.report/1."""
+
+# What is read once a minute (zombies by name) is in it for sure.
+WINDOW_S = 70
+SAME_S = 60.0
+APART_S = 3.0
+AGAIN_S = 5.0
+TRIES = 3
+PATIENCE_S = 60.0
+NICE = 10
+_SEVERITIES = ("info", "warning", "critical")
+
+
+class Case(NamedTuple):
+    """One thing to diagnose: the worst of the incidents that were new."""
+
+    incident: Incident
+    attempt: int = 1
+
+
+class Agenda:
+    """What is to be diagnosed next, and when. Times are seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[object, ...], float] = {}
+        self._waiting: list[Incident] = []
+        self._again: tuple[float, Case] | None = None
+        self._free = 0.0
+
+    def ask(self, incidents: Iterable[Incident], now: float) -> None:
+        self._asked = {key: at for key, at in self._asked.items() if now - at < SAME_S}
+        for incident in incidents:
+            key = incident.kind, incident.subject
+            if key not in self._asked:
+                self._asked[key] = now
+                self._waiting.append(incident)
+
+    def due(self) -> float | None:
+        """When there is something to do; None if there is nothing."""
+        if self._waiting:
+            return self._free
+        return max(self._free, self._again[0]) if self._again is not None else None
+
+    def take(self, now: float) -> Case | None:
+        """What to do now. One diagnosis answers all that wait: it is of the whole node."""
+        due = self.due()
+        if due is None or due > now:
+            return None
+        self._free = now + APART_S
+        if self._waiting:
+            worst = max(self._waiting, key=lambda each: _SEVERITIES.index(each.severity))
+            self._waiting, self._again = [], None
+            return Case(worst)
+        assert self._again is not None
+        (_, case), self._again = self._again, None
+        return case
+
+    def done(self, case: Case, report: Report, now: float) -> bool:
+        """Whether to tell this verdict; one without a cause is worked on again."""
+        verdict = report["verdict"]
+        if verdict["cause"] is None and case.attempt < TRIES:
+            self._again = now + AGAIN_S, case._replace(attempt=case.attempt + 1)
+        if report["health"] in ("healthy", "unknown"):
+            return False
+        self._told = {key: at for key, at in self._told.items() if now - at < SAME_S}
+        key = report["health"], verdict["cause"], verdict["subject"]
+        if key in self._told:
+            return False
+        self._told[key] = now
+        return True
+
+
+class Verdicts:
+    """A thread that waits for children and tells what they found. `tell` and `trouble` are called in that thread."""
+
+    def __init__(
+        self, command: Sequence[str], tell: Callable[[Case, Report], None], trouble: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._command, self._tell, self._trouble = command, tell, trouble
+        self._agenda = Agenda()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ends = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="verdicts", daemon=True)
+        self._thread.start()
+
+    def ask(self, incidents: list[Incident]) -> None:
+        """Returns at once."""
+        if incidents:
+            with self._changed:
+                self._agenda.ask(incidents, time.monotonic())
+                self._changed.notify()
+
+    def finish(self, patience_s: float = 10.0) -> None:
+        """One that is under way may come to its end; no other is begun."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join(patience_s)
+        if self._thread.is_alive() and (child := self._child) is not None:
+            child.kill()
+            self._thread.join(patience_s)
+
+    def _run(self) -> None:
+        while (case := self._next()) is not None:
+            report = self._diagnose()
+            if report is not None:
+                with self._changed:
+                    worth = self._agenda.done(case, report, time.monotonic())
+                if worth:
+                    self._tell(case, report)
+
+    def _next(self) -> Case | None:
+        with self._changed:
+            while not self._ends:
+                if (case := self._agenda.take(time.monotonic())) is not None:
+                    return case
+                due = self._agenda.due()
+                self._changed.wait(None if due is None else max(0.01, due - time.monotonic()))
+        return None
+
+    def _diagnose(self) -> Report | None:
+        try:
+            return self._child_says()
+        except (OSError, ValueError) as error:
+            if not self._ends:
+                self._trouble(f"no verdict: {printable(str(error), 200)}")
+            return None
+
+    def _child_says(self) -> Report:
+        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+        with subprocess.Popen(self._command, stdin=quiet, stdout=pipe, stderr=pipe) as child:
+            self._child = child
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
+            try:
+                printed, said = child.communicate(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+        try:
+            report: Report = json.loads(printed)
+            _ = report["health"], report["verdict"]["cause"], report["verdict"]["subject"]
+        except (ValueError, KeyError, TypeError):
+            last = said.decode(errors="backslashreplace").strip().rpartition("\n")[2]
+            raise ValueError(last or f"exit code {child.returncode}") from None
+        return report

@@ -1,0 +1,149 @@
+"""exhume record --on: which kinds are waited for, what is an incident, and that its verdict is printed, as people and scripts
+see it."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.cli.main import main
+from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger
+from exhume.errors import UsageError
+from exhume.recorder.trigger import Incident
+from exhume.recorder.verdicts import Case
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Recording
+from exhume.verdict.kinds import CONDITIONS, PAINS, SYMPTOMS, TENANTS
+from tests.findings import made
+from tests.starved import held, hold, link, needs_starvation
+
+SECOND = 1_000_000_000
+
+
+def report(cause: str | None, summary: str, health: str = "critical") -> dict[str, Any]:
+    return {"health": health, "verdict": {"cause": cause, "subject": "s", "summary": summary, "confidence": 0.83}}
+
+
+def test_any_is_what_a_node_suffers_from_and_not_what_may_hurt_it_later() -> None:
+    assert set(kinds_of("any")) == {*SYMPTOMS, *PAINS}
+    assert set(kinds_of("any, memcg-leak")) == {*SYMPTOMS, *PAINS, "memcg-leak"}
+    assert kinds_of("nic-reset,cpu-throttled") == ("nic-reset", "cpu-throttled")
+    assert kinds_of(None) == ()
+    assert not set(kinds_of("any")) & {*CONDITIONS, *TENANTS}
+
+
+@pytest.mark.parametrize("text", ["", " , ", "all", "nic-reset,any-thing"])
+def test_what_is_no_kind_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(UsageError, match="any, core-saturated"):
+        kinds_of(text)
+
+
+def test_json_is_for_verdicts_and_needs_incidents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", str(tmp_path / "r"), "--json"]) == 64
+    assert "--json prints the verdicts on incidents: name their kinds with --on" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def _batch(at: int, whole: Recording, until: int) -> Recording:
+    part = Recording(whole.node)
+    for name in ("cpu", "anchors", "sources", "memcg"):
+        for row in whole[name].rows():
+            if at <= row["time"] < until:
+                part[name].add(*row.values())
+    return part
+
+
+def _found(whole: Recording, kinds: str) -> list[Incident]:
+    watching = trigger(argparse.Namespace(config=None), whole.node, kinds_of(kinds))
+    assert watching is not None
+    _, end = whole.window
+    return [each for at in range(0, end, SECOND) for each in watching.add(_batch(at, whole, at + SECOND))[0]]
+
+
+def test_a_warning_is_an_incident_with_its_wall_clock_time_and_information_is_none() -> None:
+    whole = made.recording()
+    made.cores(whole, 20, {2: [(8, 12, "system")]})
+    (incident,) = _found(whole, "core-saturated")
+    assert incident.severity in ("warning", "critical")
+    assert incident.real_ns == 1_700_000_000 * SECOND + incident.start
+    assert _found(whole, "nic-reset") == []
+    for zombies, seen in ((97, []), (68_440, ["zombie-memcgs"])):
+        for at in range(20):
+            whole["memcg"].add(at * SECOND, "/", 240, zombies, 240 + zombies, "proc-cgroups", "node", 1)
+        assert [each.kind for each in _found(whole, "zombie-memcgs")] == seen
+        del whole.tables["memcg"]
+
+
+def test_the_sentence_has_health_and_confidence_and_none_without_a_cause() -> None:
+    assert sentence(report("memcg-leak", "it leaks")) == "critical: it leaks (confidence 83%)"
+    assert (
+        sentence(report(None, "core 1 is full; why is not visible", "warning")) == "warning: core 1 is full; why is not visible"
+    )
+
+
+@given(st.text(), st.text(), st.text())
+def test_hostile_names_stay_one_line(summary: str, subject: str, kind: str) -> None:
+    told = report("memcg-leak", summary)
+    case = Case(Incident(kind, subject, 1, 2, summary, "warning", 1_700_000_000 * SECOND), 2)
+    assert sentence(told).isprintable()
+    line = json_line(case, told)
+    assert line.isascii()
+    assert "\n" not in line
+    seen = json.loads(line)
+    assert (seen["trigger"]["subject"], seen["trigger"]["attempt"], seen["report"]) == (subject, 2, told)
+    assert seen["trigger"]["start"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_a_detector_that_stumbles_does_not_end_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stumbles(*_: object) -> list[object]:
+        raise ZeroDivisionError("by \x1b[31mzero")
+
+    monkeypatch.setattr("exhume.findings.detectors.examine", stumbles)
+    monkeypatch.setattr("exhume.recorder.trigger.EVERY_NS", SECOND)
+    assert main(["record", str(tmp_path / "r"), "--on", "any", "--for", "3s", "--hz", "0", "--no-latency"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("could not judge (ZeroDivisionError: by \\x1b[31mzero); the recording goes on") == 1
+    start, end = Folder(str(tmp_path / "r")).window
+    assert end - start > 2 * SECOND
+
+
+def test_a_starved_poll_gets_its_verdict_printed_while_the_recorder_runs(tmp_path: Path) -> None:
+    needs_starvation()
+    command = [sys.executable, "-m", "exhume", "record", str(tmp_path / "r"), "--on", "napi-starved", "--json"]
+    with link(real_time=True) as starved:
+        pipe = subprocess.PIPE
+        recorder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        assert recorder.stdout is not None
+        assert recorder.stderr is not None
+        giving_up = threading.Timer(60, recorder.kill)
+        giving_up.start()
+        try:
+            assert "recording to" in recorder.stderr.readline()
+            threading.Event().wait(3)
+            held(hold(700))
+            told = json.loads(recorder.stdout.readline())
+        finally:
+            recorder.send_signal(signal.SIGINT)
+            rest, said = recorder.communicate(timeout=60)
+            giving_up.cancel()
+    assert told["trigger"]["kind"] == "napi-starved"
+    if told["trigger"]["subject"] != starved.device:
+        pytest.skip(f"another link of this machine was starved meanwhile: {told['trigger']['subject']}")
+    assert told["trigger"]["severity"] in ("warning", "critical")
+    assert told["report"]["schema"] == "exhume.report/1"
+    (finding,) = (each for each in told["report"]["findings"] if each["subject"] == starved.device)
+    assert finding["kind"] == "napi-starved"
+    assert f"exhume: pinned: napi-starved: {starved.device}" in said
+    assert f"exhume: {told['report']['health']}: {told['report']['verdict']['summary'][:40]}" in said
+    assert "recorded 0:00:" in said
+    assert all(json.loads(line)["report"] for line in rest.splitlines())

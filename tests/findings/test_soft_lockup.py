@@ -1,0 +1,127 @@
+"""What the kernel's watchdogs say, with the call trace: who, where, how long and at what."""
+
+from exhume.findings import memcg_walk, soft_lockup
+from exhume.findings.model import Finding, Span
+from exhume.findings.thresholds import Thresholds
+from exhume.node.kernel_lines import Joiner
+from exhume.recording.recording import Recording, labels
+from tests.findings import made
+from tests.findings.made import SECOND
+from tests.node.test_kernel_traces import ARM64, HUNG, RCU_5, SOFT_4_19, SOFTIRQ, WALK_4_19
+
+T = Thresholds()
+
+
+def logged(*texts: tuple[float, str], on: tuple[str, ...] = ("cpu", "kernel-log"), split: int = 10_000) -> Recording:
+    """A recording of a node that said this then, read in batches of so many lines."""
+    recording = made.recording(cpus=96, on=on)
+    for at in (0, 4_000 * SECOND):
+        recording["cpu"].add(at, 0, *[at // 10**7] * 10)
+    joiner = Joiner()
+    lines = [(round(at * SECOND), line) for at, text in texts for line in text.splitlines()]
+    for first in range(0, len(lines), split):
+        for line in joiner.join(lines[first : first + split]):
+            recording["events"].add(*line.row)
+    return recording
+
+
+def lockup(recording: Recording) -> Finding:
+    (finding,) = soft_lockup.detect(recording, T).findings
+    return finding
+
+
+def test_a_soft_lockup_of_4_19_says_who_where_how_long_and_at_what() -> None:
+    finding = lockup(logged((3_990, SOFT_4_19)))
+    assert finding.severity == "critical"
+    assert (finding.value("core"), finding.value("process"), finding.value("stuck for")) == (39, "kubelet [3021]", 22)
+    assert (finding.value("it"), finding.value("walked memory cgroups")) == ("walked memory cgroups", 1.0)
+    assert finding.value("function") == "mem_cgroup_node_nr_lru_pages"
+    assert str(finding.value("stack")).split(" < ") == WALK_4_19.split(";")[:6]
+    assert finding.spans == (Span(39, 3_968 * SECOND, 3_990 * SECOND),)
+    assert (
+        "on core 39 in kubelet [3021], stuck for 22 s: it walked memory cgroups, mem_cgroup_node_nr_lru_pages"
+        in finding.summary
+    )
+
+
+def test_a_trace_that_was_read_in_pieces_is_whole_again() -> None:
+    for lines in (1, 3, 7, 12):
+        assert lockup(logged((3_990, SOFT_4_19), split=lines)) == lockup(logged((3_990, SOFT_4_19)))
+
+
+def test_what_came_on_top_of_a_program_is_not_laid_at_its_door() -> None:
+    finding = lockup(logged((3_990, SOFTIRQ.replace("swapper/2:0", "trainer:77"))))
+    assert finding.value("process") is None
+    assert finding.value("network itself") == 1.0
+    assert "trainer" not in finding.summary
+
+
+def test_an_rcu_stall_is_told_by_the_core_that_is_late() -> None:
+    finding = lockup(logged((3_990, RCU_5)))
+    assert (finding.value("core"), finding.value("process")) == (5, "reader [77]")
+    assert finding.value("walked memory cgroups") == 1.0
+    assert "an RCU stall on core 5" in finding.summary
+
+
+def test_where_the_thread_of_rcu_waits_says_nothing_about_who_keeps_it_waiting() -> None:
+    text = "rcu: rcu_sched kthread starved for 5252 jiffies! g1 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x402 ->cpu=3\n"
+    finding = lockup(logged((3_990, text + "Call Trace:\n schedule_timeout+0x8b/0x150\n rcu_gp_kthread+0x51b/0xbb0\n")))
+    assert (finding.value("core"), finding.value("it"), finding.value("stack")) == (3, None, None)
+
+
+def test_a_hung_task_is_on_no_core() -> None:
+    finding = lockup(logged((3_990, HUNG)))
+    assert (finding.value("core"), finding.severity) == (None, "warning")
+    assert finding.value("process") == "kworker/u8:1 [123]"
+    assert finding.spans == (Span(-1, 3_870 * SECOND, 3_990 * SECOND),)
+    waits = lockup(logged((3_990, HUNG + " jbd2_log_wait_commit+0x1/0x2\n")))
+    assert (waits.value("it"), waits.value("function")) == ("waits in jbd2_log_wait_commit", "jbd2_log_wait_commit")
+
+
+def test_the_unit_is_that_of_the_process_where_anybody_saw_it() -> None:
+    recording = logged((3_990, SOFT_4_19))
+    recording["processes"].add(SECOND, 3021, 0, 5, 1, "kubelet", "R", 39, 0, 9, "/system.slice/kubelet.service")
+    assert lockup(recording).value("its unit") == "kubelet.service"
+    other = logged((3_990, SOFT_4_19))
+    other["processes"].add(SECOND, 3021, 0, 5, 1, "another", "R", 39, 0, 9, "/system.slice/another.service")
+    assert lockup(other).value("its unit") is None
+
+
+def test_the_one_with_a_trace_speaks_for_those_of_its_time_and_not_for_those_of_another() -> None:
+    bare = SOFT_4_19.splitlines()[0].replace("CPU#39", "CPU#40").replace("22s", "30s")
+    first, second = soft_lockup.detect(logged((1_000, ARM64), (3_900, SOFT_4_19), (3_990, bare)), T).findings
+    assert (first.value("core"), first.value("process"), first.number("lines")) == (12, "kswapd0 [88]", 1)
+    assert (second.value("core"), second.number("lines"), len(second.spans)) == (39, 2, 2)
+
+
+def test_lines_without_a_trace_are_told_as_before() -> None:
+    finding = lockup(logged((3_990, SOFT_4_19.splitlines()[0])))
+    assert finding.value("stack") is None
+    assert finding.value("it") is None
+    assert (finding.value("core"), finding.value("process")) == (39, "kubelet [3021]")
+
+
+def test_a_name_in_the_log_cannot_write_to_the_terminal() -> None:
+    recording = made.recording(on=("cpu", "kernel-log"))
+    recording["events"].add(5, "soft-lockup", "cpu1", "critical", "x", labels(cpu=1, comm="a\x1b[2Jb", pid=7, seconds=22))
+    assert "\x1b" not in lockup(recording).summary
+
+
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    recording = logged((1_000, ARM64), (3_900, SOFT_4_19), (3_950, RCU_5), (3_990, HUNG), split=5)
+    rows = list(recording["events"].rows())
+    backwards = logged()
+    for row in reversed(rows):
+        backwards["events"].add(*row.values())
+    assert soft_lockup.detect(recording, T) == soft_lockup.detect(backwards, T)
+    assert memcg_walk.detect(recording, T) == memcg_walk.detect(backwards, T)
+
+
+def test_a_trace_in_a_walk_is_evidence_of_the_walk() -> None:
+    (finding,) = memcg_walk.detect(logged((3_970, SOFT_4_19), (3_990, SOFT_4_19)), T).findings
+    assert (finding.subject, finding.severity) == ("kubelet [3021]", "warning")
+    assert (finding.value("family"), finding.value("through")) == ("numa_stat", "memory.numa_stat")
+    assert finding.value("walked") == 42_000  # 22 s, of which two overlap
+    assert finding.spans == (Span(39, 3_948 * SECOND, 3_990 * SECOND),)
+    (old,) = memcg_walk.detect(logged((100, SOFT_4_19)), T).findings
+    assert old.severity == "info"

@@ -1,0 +1,61 @@
+"""Flame graphs of an incident against a quiet time, and which time is quiet."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from exhume.pictures.flame_compared import compare, quiet
+from exhume.pictures.flame_html import flame
+from tests.pictures.test_report_html import FOCUS, compared, profile
+from tests.pictures.told import BEGIN, SECOND, WALK
+from tests.pictures.told import told as recorded
+
+
+def test_the_flame_graph_says_what_grew_and_what_shrank() -> None:
+    found = compared(recorded())
+    changes = {change.placed.node.name: change for change in found.changes()}
+    walk = changes[WALK[0]]
+    assert walk.share == pytest.approx(1.0)
+    assert walk.before == 0.0
+    assert found.quiet is not None
+    root = ElementTree.fromstring(flame(found, by_change=True))
+    shades = {group.findtext("title", "").split("\n")[0]: group.attrib["class"] for group in root.iter("g")}
+    assert shades[WALK[0]] == "more4"
+    assert shades["all"] == "same"
+    kinds = {group.findtext("title", "").split("\n")[0]: group.attrib["class"] for group in
+             ElementTree.fromstring(flame(found, by_change=False)).iter("g")}  # fmt: skip
+    assert kinds[WALK[0]] == "kernel"
+    assert kinds["main.main"] == "user"
+
+
+def test_what_is_idle_more_rarely_is_less() -> None:
+    recording = recorded()
+    around = (FOCUS[0] - 3 * SECOND, FOCUS[1])
+    before = (BEGIN, BEGIN + 10 * SECOND)
+    found = compare(profile(recording, *around), profile(recording, *before), before, 39)
+    assert found is not None
+    root = ElementTree.fromstring(flame(found, by_change=True))
+    assert [group.attrib["class"] for group in root.iter("g") if group.findtext("title", "").startswith("idle")] == ["less4"]
+    unknown = compare(profile(recording, *around), None, None, 39)
+    assert unknown is not None
+    assert {change.before for change in unknown.changes()} == {None}
+    assert compare(profile(recording, 0, 1), None, None, 39) is None
+
+
+def test_the_quiet_time_is_as_long_and_nearest_before() -> None:
+    recording = recorded(held=((20.0, 26.0), (60.0, 66.6)))
+    assert quiet(recording, FOCUS, 39) == (FOCUS[0] - (FOCUS[1] - FOCUS[0]), FOCUS[0])
+    early = (BEGIN + 20 * SECOND, BEGIN + 26 * SECOND)
+    assert quiet(recording, early, 39) == (BEGIN + 14 * SECOND, BEGIN + 20 * SECOND)
+
+
+def test_where_nothing_was_quiet_before_it_is_after_or_shorter_or_none() -> None:
+    first = (BEGIN, BEGIN + 8 * SECOND)
+    found = quiet(recorded(seconds=30, held=((0.0, 8.0),)), first, 39)
+    assert found is not None
+    assert found[0] > first[1]
+    assert found[1] - found[0] == 8 * SECOND
+    shorter = quiet(recorded(seconds=12, held=((0.0, 8.0),)), first, 39)
+    assert shorter is not None
+    assert 10**9 <= shorter[1] - shorter[0] < 4 * SECOND
+    assert quiet(recorded(seconds=8, held=((0.0, 8.0),)), first, 39) is None
