@@ -128,6 +128,7 @@ def test_who_was_accused_on_the_way_was_accused() -> None:
     run = score.judged(STARVED, GROUND, right, [(1.0, report("core-saturated", "core 1", "kubelet [7]")), (9.0, right)], 0.0)
     assert run.held.right
     assert (run.right, run.accused, run.seconds_to_verdict) == (False, ("kubelet [7]",), 9.0)
+    assert (run.as_json()["accused_falsely"], run.as_json()["accused_meanwhile"]) == ([], ["kubelet [7]"])
 
 
 def test_a_row_is_as_good_as_the_worst_of_its_runs() -> None:

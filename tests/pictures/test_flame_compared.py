@@ -59,3 +59,14 @@ def test_where_nothing_was_quiet_before_it_is_after_or_shorter_or_none() -> None
     assert shorter is not None
     assert 10**9 <= shorter[1] - shorter[0] < 4 * SECOND
     assert quiet(recorded(seconds=8, held=((0.0, 8.0),)), first, 39) is None
+
+
+def test_without_counters_samples_say_what_is_quiet() -> None:
+    recording = recorded(held=((50.0, 58.0), (60.0, 66.6)))
+    recording.tables.pop("cpu")
+    found = quiet(recording, FOCUS, 39)
+    assert found is not None
+    length = FOCUS[1] - FOCUS[0]
+    assert found[1] - found[0] == length
+    held = (BEGIN + 50 * SECOND, BEGIN + 58 * SECOND)
+    assert max(0, min(found[1], held[1]) - max(found[0], held[0])) < 0.3 * length

@@ -120,5 +120,6 @@ def _line(row: dict[str, Any]) -> None:
     for verdict in row["verdicts"]:
         if verdict["not_as_promised"]:
             print(f"{'':<20} the incident was not as promised: {', '.join(verdict['not_as_promised'])}")
-        if verdict["accused_falsely"]:
-            print(f"{'':<20} accused falsely: {', '.join(printable(name, 80) for name in verdict['accused_falsely'])}")
+        for key, words in (("accused_falsely", "accused falsely"), ("accused_meanwhile", "accused falsely while it went on")):
+            if verdict[key]:
+                print(f"{'':<20} {words}: {', '.join(printable(name, 80) for name in verdict[key])}")

@@ -62,7 +62,8 @@ class Run:
             "cause_right": self.held.cause_right,
             "culprit_right": self.held.culprit_right,
             "health_right": self.held.health_right,
-            "accused_falsely": list(self.accused),
+            "accused_falsely": list(self.held.accused),
+            "accused_meanwhile": [name for name in self.accused if name not in self.held.accused],
             "seconds_to_verdict": self.seconds_to_verdict,
             "printed": [
                 {

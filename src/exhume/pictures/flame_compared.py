@@ -1,13 +1,14 @@
 """The stacks of an incident against those of a quiet time: which branches have a larger share of the samples than then."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from exhume.findings.cores import KERNEL, cores
+from exhume.findings.cores import KERNEL, Core, cores
 from exhume.pictures.flame import Node, Placed, plant
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Ints, Recording
 from exhume.recording.tally import Tally
 
 # Branches with a smaller share are not drawn.
@@ -67,8 +68,11 @@ def quiet(recording: Recording, focus: tuple[int, int], core: int | None) -> tup
     """As long as the incident, without complaints of the kernel and with that core not held: the nearest before it, or else
     after; where nothing was quiet for so long, half as long, and so on."""
     first, last = recording.window
+    samples = recording["samples"].ints("time")
+    if len(samples):
+        first, last = min(first or int(samples.min()), int(samples.min())), max(last, int(samples.max()))
     bad = np.sort(_complaints(recording))
-    mine = [one for one in cores(recording) if core is None or one.number == core]
+    shares = _shares(recording, core)
     length = min(_LONGEST_NS, max(_SHORTEST_NS, focus[1] - focus[0]))
     while length >= _SHORTEST_NS:
         step = max(length // 4, (last - first) // _STEPS, 1)
@@ -76,12 +80,38 @@ def quiet(recording: Recording, focus: tuple[int, int], core: int | None) -> tup
         after = range(focus[1], last - length + 1, step)
         for start in (*before, *after):
             end = start + length
-            if np.searchsorted(bad, start) == np.searchsorted(bad, end) and all(
-                one.share(*KERNEL, start=start, end=end) < _QUIET for one in mine
-            ):
+            if np.searchsorted(bad, start) == np.searchsorted(bad, end) and all(share(start, end) < _QUIET for share in shares):
                 return start, end
         length //= 2
     return None
+
+
+def _shares(recording: Recording, core: int | None) -> list[Callable[[int, int], float]]:
+    """For that core, or for each, its kernel time between two moments: by counters, or where there are none by samples."""
+    counted = [partial(_of_ticks, one) for one in cores(recording) if core is None or one.number == core]
+    if counted:
+        return list(counted)
+    table, stacks = recording["samples"], recording["stacks"]
+    kinds = dict(zip(stacks.ints("id").tolist(), stacks.texts("class"), strict=True))
+    kernel = np.array(
+        [kinds.get(stack) in ("system", "softirq", "irq") for stack in table.ints("stack").tolist()], dtype=np.bool_
+    )
+    times, numbers = table.ints("time"), table.ints("core")
+    return [
+        partial(_of_samples, times[numbers == number], kernel[numbers == number])
+        for number in np.flatnonzero(np.bincount(numbers[numbers >= 0])).tolist()
+        if core is None or number == core
+    ]
+
+
+def _of_ticks(core: Core, start: int, end: int) -> float:
+    return core.share(*KERNEL, start=start, end=end)
+
+
+def _of_samples(times: Ints, kernel: "np.ndarray[tuple[int], np.dtype[np.bool_]]", start: int, end: int) -> float:
+    """A time without samples is not known to be quiet."""
+    inside = kernel[(times >= start) & (times < end)]
+    return float(inside.mean()) if len(inside) else 1.0
 
 
 def _complaints(recording: Recording) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -202,12 +202,14 @@ class Recording:
 
 
 def _index(table: Table) -> dict[str, dict[Labels, Series]]:
-    collected: dict[str, dict[Labels, tuple[list[int], list[int]]]] = {}
-    for row in table.rows():
-        times, values = collected.setdefault(row["name"], {}).setdefault(row["labels"], ([], []))
-        times.append(row["time"])
-        values.append(row["value"])
-    return {
-        name: {at: Series(np.array(times), np.array(values, dtype=np.int64)) for at, (times, values) in series.items()}
-        for name, series in collected.items()
-    }
+    numbers: dict[tuple[str, Any], int] = {}
+    keys = zip(table.texts("name"), table.texts("labels"), strict=True)
+    number = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, len(table))
+    order = np.argsort(number, kind="stable")
+    times, values = table.ints("time")[order], table.ints("value")[order]
+    edges = np.searchsorted(number[order], np.arange(len(numbers) + 1)).tolist()
+    found: dict[str, dict[Labels, Series]] = {}
+    for (name, at), i in numbers.items():
+        rows = slice(edges[i], edges[i + 1])
+        found.setdefault(name, {})[at] = Series(times[rows], values[rows])
+    return found

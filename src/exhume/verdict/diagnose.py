@@ -43,11 +43,14 @@ class Folder(Protocol):
 
 def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
     """Of what is in memory."""
-    whole = judge(recording, thresholds)
-    times = _incidents(examine(recording, _ageless(thresholds)), recording.window)
-    if len(times) == 1 and _covers(times[0], recording.window):
-        return _report(whole, recording, [_incident(times[0], whole)])
-    return _report(whole, recording, _judged(times, lambda at: part(recording, at[0] - BEFORE, at[1] + AFTER), thresholds))
+    window = recording.window
+    times = _incidents(examine(recording, _ageless(thresholds)), window)
+
+    def around(at: Times) -> Recording:
+        return recording if _covers(at, window) else part(recording, at[0] - BEFORE, at[1] + AFTER)
+
+    judged = _judged(times, around, thresholds)
+    return _report(judged, recording) or judge(recording, thresholds)
 
 
 def diagnose_folder(
@@ -69,12 +72,11 @@ def diagnose_folder(
             progress((at - start) / (end - start))
         piece = folder.load(at, min(end, at + PIECE), tables)
         times += _incidents(examine(piece, _ageless(thresholds)), piece.window)
-    latest = folder.load(max(start, end - PIECE), end)
-    whole = judge(_with_history(folder, max(start, end - PIECE), end), thresholds)
-    merged = _merged(times)
-    found = _judged(merged, lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds)
-    report = _report(whole, latest, found)
-    return replace(report, start=wall(folder.load(start, start + SECOND, ("anchors",)), start))
+    latest = max(start, end - PIECE)
+    judged = _judged(_merged(times), lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds)
+    clock = folder.load(start, end, ("anchors",))
+    report = _report(judged, clock) or judge(_with_history(folder, latest, end), thresholds)
+    return replace(report, start=wall(clock, start))
 
 
 def _with_history(folder: Folder, start: int, end: int) -> Recording:
@@ -128,30 +130,19 @@ def _covers(times: Times, window: Times) -> bool:
     return times[0] - BEFORE <= window[0] and times[1] + AFTER >= window[1]
 
 
-def _judged(times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds) -> list[Incident]:
+def _judged(times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds) -> list[tuple[Times, Report]]:
     chosen = sorted(sorted(times, key=lambda one: one[0] - one[1])[:MOST])
-    return [_incident(at, judge(load(at), thresholds)) for at in chosen]
+    return [(at, judge(load(at), thresholds)) for at in chosen]
 
 
-def _incident(at: Times, report: Report) -> Incident:
-    return Incident(*at, report.health, report.verdict, report.findings)
-
-
-def _report(whole: Report, recording: Recording, incidents: list[Incident]) -> Report:
-    """With the verdict on the worst of them, the last of those; they may be healthy, seen by themselves."""
-    sick = [incident for incident in incidents if incident.health in ("warning", "critical")]
-    times = dict(whole.times)
-    for incident in sick:
-        moments = [incident.start, incident.end]
-        moments += [moment for finding in incident.findings for moment in (finding.start, finding.end)]
-        times.update({moment: wall(recording, moment) for moment in moments})
+def _report(judged: list[tuple[Times, Report]], recording: Recording) -> Report | None:
+    """With the verdict on the worst of them, the last of those; None if they are well, seen by themselves."""
+    sick = [(at, report) for at, report in judged if report.health in ("warning", "critical")]
     if not sick:
-        return replace(whole, times=times)
-    worst = max(sick, key=lambda incident: (_HEALTH.index(incident.health), _known(incident), incident.end))
-    return replace(
-        whole, health=worst.health, verdict=worst.verdict, findings=worst.findings, times=times, incidents=tuple(sick)
-    )
-
-
-def _known(incident: Incident) -> bool:
-    return incident.verdict.cause is not None
+        return None
+    incidents = tuple(Incident(*at, report.health, report.verdict, report.findings) for at, report in sick)
+    _, worst = max(sick, key=lambda one: (_HEALTH.index(one[1].health), one[1].verdict.cause is not None, one[0][1]))
+    times = {moment: text for _, report in sick for moment, text in report.times.items()}
+    times |= {moment: wall(recording, moment) for at, _ in sick for moment in at}
+    start, end = (wall(recording, moment) for moment in recording.window)
+    return replace(worst, start=start, end=end, times=times, incidents=incidents)

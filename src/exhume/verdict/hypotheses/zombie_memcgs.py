@@ -41,6 +41,8 @@ def _are_walked(zombies: Finding, walk: Finding) -> Judged:
     dead = f"{zombies.number('zombies'):,.0f} of the {zombies.number('zombies') + zombies.number('live'):,.0f} groups are dead"
     if share < _DEAD:
         return 0.3, f"only {dead}"
+    if walk.value("family") == "charge/limit":
+        return 0.5, f"{dead}; but a walk at a group's own limit visits only what is below that group"
     if walk.value("family") == "rstat flush":
         return 0.6, f"{dead}; a flush passes by those that have not changed, as most of the dead have not"
     return (0.99 if share >= NEARLY else 0.95), f"a walk visits every group below where it begins, and {dead}"
