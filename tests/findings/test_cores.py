@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.findings.cores import _maximal_runs, busy, cores, saturated, share, unaccounted
+from exhume.findings.cores import busy, cores, maximal_runs, saturated, share, unaccounted
 from exhume.recording.recording import Recording
 from tests.findings import made
 from tests.findings.made import SECOND
@@ -176,7 +176,7 @@ def brute_force(weights: list[float]) -> list[tuple[int, int]]:
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from([-3.0, -1.0, 1.0, 2.0, 4.0, 0.5, -0.25]), max_size=14))
 def test_the_linear_search_finds_what_the_definition_says(weights: list[float]) -> None:
-    found, expected = _maximal_runs(weights), brute_force(weights)
+    found, expected = maximal_runs(weights), brute_force(weights)
     assert sum(sum(weights[a : b + 1]) for a, b in found) == sum(sum(weights[a : b + 1]) for a, b in expected)
     assert len(found) == len(expected)
 
@@ -207,5 +207,5 @@ def test_the_search_takes_as_many_steps_as_there_are_readings(pattern: tuple[flo
     for falling in (False, True):
         weights: list[float] = [Counted(pattern[i % len(pattern)] - (i * 1e-3 if falling else 0.0)) for i in range(4_000)]
         Counted.operations = 0
-        _maximal_runs(weights)
+        maximal_runs(weights)
         assert Counted.operations < 10 * len(weights)

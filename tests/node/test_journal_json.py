@@ -355,7 +355,7 @@ def test_lines_that_choke_parsers_are_passed_over(line: bytes) -> None:
 def unit_entry(usec: int, message_id: str, unit: str = "agent.service", **fields: object) -> dict[str, object]:
     """As PID 1 writes it."""
     said = {"_TRANSPORT": "journal", "SYSLOG_IDENTIFIER": "systemd", "_PID": "1", "MESSAGE_ID": message_id, "UNIT": unit}
-    return entry(usec, f"{unit}: something", **{**said, **fields})
+    return {**entry(usec, f"{unit}: something"), **said, **fields}
 
 
 RESTART, EXITED, FAILED = (

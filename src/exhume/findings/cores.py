@@ -16,10 +16,10 @@ from exhume.recording.recording import Recording
 from exhume.recording.schema import CPU_STATES
 
 # guest and guest_nice are contained in user and nice already (account_guest_time in kernel/sched/cputime.c).
-_STATES = CPU_STATES[:8]
+STATES = CPU_STATES[:8]
 KERNEL = ("system", "irq", "softirq")
 # What the hypervisor took (steal) is not this machine's work.
-_BUSY = ("user", "nice", *KERNEL)
+BUSY = ("user", "nice", *KERNEL)
 
 TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clock
 # A step with fewer ticks than this share of its wall time is empty; a stretch needs at least the other share. Between the
@@ -62,7 +62,7 @@ class Core:
 
 
 def _columns(states: tuple[str, ...]) -> list[int]:
-    return [_STATES.index(state) for state in states]
+    return [STATES.index(state) for state in states]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def _of_samples(recording: Recording) -> list[Core]:
     period = period_ns(recording)
     found = []
     for core, times, states, idle in passed(recording):
-        ticks = np.zeros((len(states), len(_STATES)), dtype=np.int32)
+        ticks = np.zeros((len(states), len(STATES)), dtype=np.int32)
         for i, name in enumerate(CLASSES):
-            ticks[:, _STATES.index(name)] = states == i
-        ticks[:, _STATES.index("idle")] += np.minimum(idle, _MOST_TICKS - 1).astype(np.int32)
+            ticks[:, STATES.index(name)] = states == i
+        ticks[:, STATES.index("idle")] += np.minimum(idle, _MOST_TICKS - 1).astype(np.int32)
         found.append(Core(core, times, ticks, period, True))
     return found
 
@@ -105,8 +105,8 @@ def _cores(recording: Recording) -> list[Core]:
     order = np.lexsort((times, numbers))
     times, numbers = times[order], numbers[order]
     borders = np.flatnonzero(np.diff(numbers))
-    steps: NDArray[np.signedinteger[Any]] = np.empty((len(times) - 1, len(_STATES)), dtype=np.int16)
-    for i, state in enumerate(_STATES):  # one after the other: a copy of all is a hundred megabytes after ten minutes
+    steps: NDArray[np.signedinteger[Any]] = np.empty((len(times) - 1, len(STATES)), dtype=np.int16)
+    for i, state in enumerate(STATES):  # one after the other: a copy of all is a hundred megabytes after ten minutes
         # idle and iowait can step back by a tick (get_idle_time reads two clocks); time does not run backwards.
         passed = np.diff(table.ints(state)[order]).clip(0, _MOST_TICKS)
         passed[borders] = 0  # from one core's last reading to the next one's first
@@ -124,7 +124,7 @@ def _cores(recording: Recording) -> list[Core]:
 
 def busy(all_cores: list[Core], start: int = _ALL[0], end: int = _ALL[1]) -> float:
     """Share of the whole machine's time that was spent on work of its own."""
-    return share(all_cores, *_BUSY, start=start, end=end)
+    return share(all_cores, *BUSY, start=start, end=end)
 
 
 def share(all_cores: list[Core], *states: str, start: int = _ALL[0], end: int = _ALL[1]) -> float:
@@ -179,7 +179,7 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     kernel_before, total_before = ([0, *np.cumsum(np.add.reduceat(ticks, signs)).tolist()] for ticks in (kernel, total))
     begins, ends = core.times[starts[signs]].tolist(), core.times[full[ends_at] + 1].tolist()
     stretches = []
-    for first, last in _maximal_runs(np.add.reduceat(weights, signs).tolist()):
+    for first, last in maximal_runs(np.add.reduceat(weights, signs).tolist()):
         start, end = begins[first], ends[last]
         spent = kernel_before[last + 1] - kernel_before[first]
         if spent * tick_ns * _ACCOUNTED > end - start and not core.sampled:
@@ -207,7 +207,7 @@ def unaccounted(core: Core, others: list[Core], shortest_ms: int) -> list[Stretc
     return stretches
 
 
-def _maximal_runs(weights: list[float]) -> list[tuple[int, int]]:
+def maximal_runs(weights: list[float]) -> list[tuple[int, int]]:
     """All maximal-scoring contiguous runs, as (first, last) index."""
     # First, last, sum before it, sum up to and with it, and the nearest run before it with a smaller sum before it: all in
     # between have a larger one, so whoever looks for a smaller one need not look at them again.

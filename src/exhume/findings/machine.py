@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.findings.cores import _BUSY, _STATES, KERNEL, cores
+from exhume.findings.cores import BUSY, KERNEL, STATES, cores
 from exhume.findings.stretches import SECOND_NS, Floats, Steps
 from exhume.recording.recording import Ints, Recording
 
-BUSY = _BUSY
 IDLE = ("idle", "iowait")
 __all__ = ["BUSY", "IDLE", "KERNEL", "Machine", "machine"]
 
@@ -33,7 +32,7 @@ class Machine:
 
     def steps(self, *states: str) -> Steps:
         """The share of all cores' time in these states."""
-        wanted = [_STATES.index(state) for state in states]
+        wanted = [STATES.index(state) for state in states]
         return Steps(self.times, self.shares[:, wanted].sum(axis=1), (self.accounted > 0).astype(np.float64))
 
     def share(self, *states: str, during: Iterable[tuple[int, int]] | None = None) -> float:
@@ -55,13 +54,13 @@ def _machine(recording: Recording) -> Machine | None:
     start = min(int(core.times[0]) for core in everyone)
     end = max(int(core.times[-1]) for core in everyone)
     edges = np.linspace(start, end, max(1, round((end - start) / SECOND_NS)) + 1).astype(np.int64)
-    shares = np.zeros((len(edges) - 1, len(_STATES)))
+    shares = np.zeros((len(edges) - 1, len(STATES)))
     accounted = np.zeros(len(edges) - 1)
     stolen: dict[int, Floats] = {}
-    steal = _STATES.index("steal")
+    steal = STATES.index("steal")
     for core in everyone:
-        before = np.vstack((np.zeros((1, len(_STATES))), np.cumsum(core.ticks, axis=0, dtype=np.float64)))
-        passed = np.diff([np.interp(edges, core.times, before[:, i]) for i in range(len(_STATES))], axis=1).T
+        before = np.vstack((np.zeros((1, len(STATES))), np.cumsum(core.ticks, axis=0, dtype=np.float64)))
+        passed = np.diff([np.interp(edges, core.times, before[:, i]) for i in range(len(STATES))], axis=1).T
         total = passed.sum(axis=1, keepdims=True)
         known = total[:, 0] > 0
         part = np.divide(passed, total, out=np.zeros_like(passed), where=total > 0)

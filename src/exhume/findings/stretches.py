@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.findings.cores import _maximal_runs
+from exhume.findings.cores import maximal_runs
 from exhume.findings.model import Span
 from exhume.findings.spans import merged
 from exhume.recording.recording import Ints, Labels, Recording, Series
@@ -85,7 +85,7 @@ class Steps:
         slack = 1e-9 * ratio * self.per  # what is exactly that much counts
         weights = self.amount - ratio * self.per + slack
         found = []
-        for first, last in _maximal_runs(weights.tolist()):
+        for first, last in maximal_runs(weights.tolist()):
             for begin, end in self._bursts(weights, first, last):
                 start, stop = int(self.times[begin]), int(self.times[end + 1])
                 if stop - start >= shortest:

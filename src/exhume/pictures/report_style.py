@@ -44,8 +44,9 @@ font-weight:700;letter-spacing:.04em}}
 code,pre,.mono{{font:13px/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
 pre{{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:10px 12px;overflow-x:auto;margin:8px 0}}
 table{{border-collapse:collapse;width:100%;margin:6px 0 14px;font-size:14px}}
-th,td{{text-align:left;vertical-align:top;padding:4px 10px 4px 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}}
-th{{color:var(--dim);font-weight:600}}td.n{{font-variant-numeric:tabular-nums}}td.t{{white-space:nowrap;overflow-wrap:normal}}
+th,td{{text-align:left;vertical-align:top;padding:4px 10px 4px 0;border-bottom:1px solid var(--line);overflow-wrap:break-word}}
+th{{color:var(--dim);font-weight:600}}td.n,td.mono{{overflow-wrap:anywhere}}
+td.n{{font-variant-numeric:tabular-nums}}td.t{{white-space:nowrap;overflow-wrap:normal}}
 td.s{{color:var(--dim)}}
 summary{{cursor:pointer;margin:8px 0 4px;font-weight:600}}
 .do li{{margin:5px 0}}.do .not{{list-style-type:"✕  "}}.cost{{color:var(--dim)}}

@@ -32,12 +32,12 @@ def part(recording: Recording, start: int, end: int) -> Recording:
 def _before(table: Table, name: str, times: Ints, start: int) -> list[int]:
     """The last row of each series, or source, before that moment."""
     rows = np.flatnonzero(times < start)
-    keys = ("name", "labels") if name == "counters" else ("name",)
-    columns = [table.texts(key) for key in keys]
-    latest: dict[tuple[object, ...], int] = {}
-    for row in rows[np.argsort(times[rows], kind="stable")].tolist():
-        latest[tuple(column[row] for column in columns)] = row
-    return list(latest.values())
+    rows = rows[np.argsort(times[rows], kind="stable")]
+    numbers: dict[object, int] = {}
+    keys = zip(table.texts("name"), table.texts("labels"), strict=True) if name == "counters" else iter(table.texts("name"))
+    series = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, len(table))
+    _, last = np.unique(series[rows][::-1], return_index=True)
+    return rows[::-1][last].tolist()  # type: ignore[no-any-return]
 
 
 def _take(table: Table, rows: Ints, into: Table, known: list[int] | None = None, at: int = 0) -> None:

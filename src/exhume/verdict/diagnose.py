@@ -80,11 +80,11 @@ def diagnose_folder(
 
 
 def _with_history(folder: Folder, start: int, end: int) -> Recording:
-    """A window, and what was counted before it."""
-    history = folder.load(max(folder.window[0], start - HISTORY), start, _HISTORIES) if start > folder.window[0] else None
-    recording = folder.load(start, end)
-    if history is None:
-        return recording
+    """A window, and what was counted before it. What the kernel's log still had when the recording began is part of it."""
+    first = folder.window[0]
+    if start <= first:
+        return folder.load(None, end)
+    recording, history = folder.load(start, end), folder.load(max(first, start - HISTORY), start, _HISTORIES)
     for name in _HISTORIES:
         table = history[name]
         table.extend(recording[name])

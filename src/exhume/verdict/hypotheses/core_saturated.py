@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.findings.spans import overlap_ns, total_ns
-from exhume.verdict.hypotheses.model import MOSTLY, NEARLY, SECOND_NS, TOGETHER_NS, Case, Hypothesis, Judged, Rule, program
+from exhume.verdict.hypotheses.model import (
+    MOSTLY,
+    NEARLY,
+    SECOND_NS,
+    TOGETHER_NS,
+    Case,
+    Hypothesis,
+    Judged,
+    Rule,
+    looked,
+    program,
+)
 from exhume.verdict.report import Culprit
 
 # Its work is everybody's: whoever gave it that work is to be named, not it.
@@ -79,14 +90,20 @@ def _culprits(core: Finding, case: Case) -> Iterator[Culprit]:
         yield Culprit(who, min(1.0, core.number("its system time") / max(1.0, core.number("longest"))))
 
 
+def _step(core: Finding, case: Case) -> str:
+    if looked(core):
+        return ""
+    return f"exhume diagnose takes stack samples for ten seconds, and shows what the kernel does on core {core.value('core')}"
+
+
 HYPOTHESIS = Hypothesis(
     "core-saturated",
-    title=lambda finding: f"the kernel's work for {offender(finding)}" if offender(finding) else "long stays in the kernel",
+    title=lambda finding: f"long stays of {offender(finding)} in the kernel" if offender(finding) else "long stays in the kernel",
     harm="hold a core in the kernel",
     rules=(
         Rule("soft-lockup", _locks_up, "a lockup on another core"),
         Rule("napi-starved", _starves, "late polls while that core is not full"),
     ),
     culprits=_culprits,
-    step="exhume flame shows what the kernel does on core {core}; or perf record -g -C {core} -- sleep 5 && perf report",
+    step=_step,
 )

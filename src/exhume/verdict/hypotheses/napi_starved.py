@@ -44,7 +44,7 @@ def _culprits(napi: Finding, case: Case) -> Iterator[Culprit]:
 
 HYPOTHESIS = Hypothesis(
     "napi-starved",
-    title=lambda finding: f"the kernel's work for {offender(finding)}" if offender(finding) else "late polls",
+    title=lambda finding: f"long stays of {offender(finding)} in the kernel" if offender(finding) else "late polls",
     harm="keep {subject} from being polled",
     rules=(Rule("nic-reset", _resets, "resets without a late poll before them"),),
     culprits=_culprits,

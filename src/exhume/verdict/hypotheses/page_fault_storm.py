@@ -18,7 +18,7 @@ def _starves(storm: Finding, napi: Finding) -> Judged:
 
 
 def _fills(storm: Finding, full: Finding) -> Judged:
-    share = storm.number("share of busy time")
+    share = storm.number("fault share of busy")
     return (0.8, f"page faults are {share:.0%} of what the cores are busy with") if share >= 0.5 else None
 
 
