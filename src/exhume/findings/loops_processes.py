@@ -42,7 +42,7 @@ def by_processes(recording: Recording, thresholds: Thresholds) -> list[Loop]:
     table = recording["processes"]
     names = dict(sorted(zip(table.ints("pid").tolist(), table.texts("comm"), strict=True)))
     found = _loops(recording.derived("processes", _kept), names, thresholds.crash_restarts)
-    found += _loops(recording.derived("threads", _sampled), names, thresholds.crash_restarts)
+    found += _loops(recording.derived("samples", _sampled), names, thresholds.crash_restarts)
     return found
 
 

@@ -1,5 +1,7 @@
 """A part of a recording in time, as a recording of its own: what was read in it, and what was known by then."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from exhume.recording.columns import IntColumn
@@ -15,29 +17,49 @@ def part(recording: Recording, start: int, end: int) -> Recording:
     """From `start` to before `end`. Dictionaries and clock are shared, not copied; counters and sources that did not change
     have a row at `start`."""
     cut = Recording(recording.node)
-    for name, table in recording.tables.items():
+    for name, table in list(recording.tables.items()):
         if name in _DICTIONARIES or not len(table):
-            cut.tables[name] = table
+            cut.take_over(recording, name)
             continue
         times = table.ints("time")
         if name in _LASTING:
             _take(table, np.flatnonzero(times < end), cut[name])
         elif name in ("counters", "sources"):
-            _take(table, np.flatnonzero((times >= start) & (times < end)), cut[name], _before(table, name, times, start), start)
+            _take(
+                table,
+                np.flatnonzero((times >= start) & (times < end)),
+                cut[name],
+                _before(recording, name, times, start),
+                start,
+            )
         else:
             _take(table, np.flatnonzero((times >= start) & (times < end)), cut[name])
     return cut
 
 
-def _before(table: Table, name: str, times: Ints, start: int) -> list[int]:
+def _before(recording: Recording, name: str, times: Ints, start: int) -> list[int]:
     """The last row of each series, or source, before that moment."""
     rows = np.flatnonzero(times < start)
     rows = rows[np.argsort(times[rows], kind="stable")]
-    numbers: dict[object, int] = {}
-    keys = zip(table.texts("name"), table.texts("labels"), strict=True) if name == "counters" else iter(table.texts("name"))
-    series = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, len(table))
+    series = recording.derived(name, _series if name == "counters" else _sources)
     _, last = np.unique(series[rows][::-1], return_index=True)
-    return rows[::-1][last].tolist()  # type: ignore[no-any-return]
+    found: list[int] = rows[::-1][last].tolist()
+    return found
+
+
+def _series(recording: Recording) -> Ints:
+    table = recording["counters"]
+    return _numbered(zip(table.texts("name"), table.texts("labels"), strict=True), len(table))
+
+
+def _sources(recording: Recording) -> Ints:
+    table = recording["sources"]
+    return _numbered(table.texts("name"), len(table))
+
+
+def _numbered(keys: Iterable[object], count: int) -> Ints:
+    numbers: dict[object, int] = {}
+    return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, count)
 
 
 def _take(table: Table, rows: Ints, into: Table, known: list[int] | None = None, at: int = 0) -> None:

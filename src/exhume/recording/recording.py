@@ -168,6 +168,11 @@ class Recording:
             known = self._derived[table, make] = (rows, make(self))
         return cast(Derived, known[1])
 
+    def take_over(self, other: "Recording", table: str) -> None:
+        """A whole table of another one, shared, and what was worked out from it, which must not depend on anything else."""
+        self.tables[table] = other.tables[table]
+        self._derived.update({key: known for key, known in other._derived.items() if key[0] == table})
+
     @property
     def window(self) -> tuple[int, int]:
         """From the first to the last reading of the CPU, else sample, else reading of the clock, else event."""

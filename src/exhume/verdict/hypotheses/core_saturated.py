@@ -98,7 +98,7 @@ def _step(core: Finding, case: Case) -> str:
 
 HYPOTHESIS = Hypothesis(
     "core-saturated",
-    title=lambda finding: f"long stays of {offender(finding)} in the kernel" if offender(finding) else "long stays in the kernel",
+    title=lambda finding: f"long stays of {offender(finding) or 'somebody'} in the kernel",
     harm="hold a core in the kernel",
     rules=(
         Rule("soft-lockup", _locks_up, "a lockup on another core"),
