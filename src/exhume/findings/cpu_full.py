@@ -35,7 +35,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if cores is None:
         return Examined(KIND, unseen=recording.why_off("cpu"))
     shortest = round(thresholds.cpu_full_s * SECOND_NS)
-    busy = cores.steps(*BUSY)
+    busy = cores.full()
     parts = times(busy.above(thresholds.cpu_full_ratio, shortest))
     if parts:
         return Examined(KIND, (_finding(recording, thresholds, cores, parts),))

@@ -38,6 +38,12 @@ class Machine:
     def share(self, *states: str, during: Iterable[tuple[int, int]] | None = None) -> float:
         return self.steps(*states).mean(during)
 
+    def full(self) -> Steps:
+        """How busy the cores were, of the time that they had: what the hypervisor took is nobody's to be idle in."""
+        had = np.maximum(0.01, 1.0 - self.shares[:, STATES.index("steal")])
+        busy = self.steps(*BUSY)
+        return Steps(self.times, np.minimum(1.0, busy.amount / had), busy.per)
+
     def stolen_from(self, core: int) -> Steps:
         return Steps(self.times, self.stolen[core], np.ones(len(self.times) - 1))
 

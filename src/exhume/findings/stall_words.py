@@ -191,6 +191,8 @@ def _offender(stalls: list[Stall], groups: list[_Group]) -> list[Evidence]:
             evidence.append(Evidence("its cgroup", worst.who.cgroup, "", "/proc/PID/cgroup"))
     if worst.work not in (UNKNOWN, IDLE):
         evidence.append(Evidence("it", worst.work.words, "", SAMPLED if worst.stalls[0].stack else "who it is"))
+    if policy := max((stall.policy for stall in worst.stalls), default=""):
+        evidence.append(Evidence("policy", policy, "", "/proc/TID/stat"))
     deepest = max(worst.stalls, key=lambda stall: (stall.samples, stall.stack))
     if deepest.stack:
         evidence.append(Evidence("stack", text(deepest.stack), "", SAMPLED))

@@ -52,6 +52,8 @@ class Stall:
     """Stack samples of it in that time."""
     total: int
     """Of the core, whoever they are of."""
+    policy: str = ""
+    """The scheduling policy of who held the core, if it is not an ordinary one."""
 
     @property
     def ns(self) -> int:
@@ -130,6 +132,7 @@ def _stall(event: Event, end: int) -> Stall | None:
         stack,
         max(0, number("offender_samples") or 0),
         max(0, number("samples") or 0),
+        event.fields.get("offender_policy", ""),
     )
 
 

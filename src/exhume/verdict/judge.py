@@ -115,6 +115,7 @@ def _named(judged: list[Finding]) -> _Named:
     if chain and accuses(chain) and chain[-1].finding.kind in PAINS:
         return _Named(chain[0].finding, chain, confidence(chain))
     pains = [finding for kind in PAINS for finding in serious if finding.kind == kind and _hurts(finding)]
+    pains.sort(key=lambda finding: finding.kind != "steal")  # much of it explains why all else is slow
     if pains:
         return _Named(pains[0], (Link(pains[0], "", 1.0),), ALONE)
     if chain and accuses(chain):
@@ -134,7 +135,8 @@ def _seen(chain: Chain) -> _Named:
     rest = chain[chain.index(first) :]
     sure = confidence((first, *rest[1:]))
     held = first.finding.kind in ("core-saturated", "napi-starved", "soft-lockup")
-    known = first.finding.value("stack") is not None and (offender(first.finding) or first.finding.number("network itself"))
+    seen = first.finding.value("stack") is not None or first.finding.value("policy") is not None  # real-time: it lets nobody in
+    known = seen and (offender(first.finding) or first.finding.number("network itself"))
     if held and known and first.finding.number("in turns") < MOSTLY and sure >= ACCUSES:
         return _Named(first.finding, (Link(first.finding, "", 1.0), *rest[1:]), min(ALONE, sure))
     return _Named(None, chain, 0.0)

@@ -9,6 +9,8 @@ from exhume.verdict.report import Advice, Culprit
 
 def _starves(full: Finding, napi: Finding) -> Judged:
     """A thread that polls has to wait for its turn like any other; a softirq does not."""
+    if napi.value("policy"):
+        return None  # a real-time program lets nobody in, however many cores there are
     turns = napi.number("in turns") or napi.number("ran its own code")
     if turns >= MOSTLY:
         return 0.7, f"programs had the core in {turns:.0%} of the time in which the poll was late, and all cores are full"
