@@ -106,7 +106,7 @@ def writeback_lockup() -> Told:
     ):
         scene.counter("pressure_us", [(20, 110, rate)], every=2.0, cgroup="", kind=kind, resource=resource)
     scene.memcgs(180, 90)
-    return Told(scene.whole(), Truth(("writeback-stall",), innocent=("kubelet", "containerd", "python3"), never=LEAKS))
+    return Told(scene.whole(), Truth(("writeback-stall", None), innocent=("kubelet", "containerd", "python3"), never=LEAKS))
 
 
 def unmap_storm() -> Told:

@@ -8,10 +8,10 @@ import pytest
 from exhume.findings.thresholds import Thresholds
 from exhume.verdict.diagnose import diagnose
 from exhume.verdict.report import Report, Verdict, as_json
-from tests.incidents import drivers, quiet, rivals, zombies
+from tests.incidents import drivers, innocents, quiet, rivals, zombies
 from tests.incidents.truth import Told, Truth
 
-INCIDENTS = (*zombies.INCIDENTS, *rivals.INCIDENTS, *drivers.INCIDENTS, *quiet.INCIDENTS)
+INCIDENTS = (*zombies.INCIDENTS, *rivals.INCIDENTS, *drivers.INCIDENTS, *quiet.INCIDENTS, *innocents.INCIDENTS)
 
 
 @cache

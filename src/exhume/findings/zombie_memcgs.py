@@ -34,6 +34,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         Evidence("zombies", dying, "cgroups", last["method"]),
         Evidence("live", live, "cgroups", last["method"]),
         Evidence("total", total, "cgroups", last["method"]),
+        Evidence("kernel", recording.node.kernel, "", "uname"),
+        Evidence("hierarchy", recording.node.cgroups, "", "/proc/self/mountinfo"),
         *_growing(rows),
     ]
     parents = {row["path"]: row["dying"] for row in every if row["path"] != "/" and row["time"] == last["time"]}

@@ -11,13 +11,12 @@ from exhume.verdict.chain import Chain, accuses, chains, confidence, rank, stron
 from exhume.verdict.hypotheses.core_saturated import offender
 from exhume.verdict.hypotheses.model import MOSTLY, Case
 from exhume.verdict.hypotheses.registry import HYPOTHESES
+from exhume.verdict.hypotheses.steal import MUCH
 from exhume.verdict.kinds import ACCUSES, CAUSES, CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from exhume.verdict.report import Culprit, Health, Link, Report, RuledOut, Source, Verdict, wall
 
 # How sure a finding on its own names what is wrong: it was measured, but nothing was shown to follow from it.
 ALONE = 0.8
-# Steal below this share is told after anything else that is wrong: some is always there on shared hosts.
-_MUCH_STEAL = 0.3
 
 
 def judge(recording: Recording, thresholds: Thresholds) -> Report:
@@ -110,8 +109,9 @@ def _named(judged: list[Finding]) -> _Named:
         return _Named(chain[0].finding, chain, confidence(chain)) if accuses(chain) else _seen(chain)
     symptoms = [finding for kind in reversed(SYMPTOMS) for finding in serious if finding.kind == kind]
     if symptoms:
-        # Whatever else is there, nothing says that it did this.
-        return _seen((Link(symptoms[0], "", 1.0),))
+        # Whatever else is there, nothing says that it did this. Of several of a kind, one of which it is known who did it.
+        seen = [_seen((Link(finding, "", 1.0),)) for finding in symptoms if finding.kind == symptoms[0].kind]
+        return next((named for named in seen if named.cause is not None), seen[0])
     if chain and accuses(chain) and chain[-1].finding.kind in PAINS:
         return _Named(chain[0].finding, chain, confidence(chain))
     pains = [finding for kind in PAINS for finding in serious if finding.kind == kind and _hurts(finding)]
@@ -126,7 +126,8 @@ def _named(judged: list[Finding]) -> _Named:
 
 
 def _hurts(pain: Finding) -> bool:
-    return pain.kind != "steal" or pain.number("steal") >= _MUCH_STEAL
+    """Some steal is always there on shared hosts: little of it is told after anything else that is wrong."""
+    return pain.kind != "steal" or pain.number("steal") >= MUCH
 
 
 def _seen(chain: Chain) -> _Named:
@@ -176,12 +177,14 @@ def _unexplained(chain: Chain) -> str:
 
 def _culprits(named: _Named, case: Case) -> tuple[Culprit, ...]:
     """Whose doing it is: of the cause, or of what the cause is a symptom of; nobody where nothing is known of it."""
+    if named.cause is None:
+        return ()
     for link in named.chain:
         hypothesis = HYPOTHESES.get(link.finding.kind)
         found = tuple(hypothesis.culprits(link.finding, case)) if hypothesis is not None else ()
         if found:
             return found
-        if link.finding.kind in PAINS or link.finding.kind == "memcg-walk":
+        if link.finding.kind in CAUSES:
             return ()  # Those further on only suffer from it.
     return ()
 

@@ -18,7 +18,8 @@ from exhume.verdict.hypotheses.model import (
 )
 from exhume.verdict.report import Culprit
 
-# Its work is everybody's: whoever gave it that work is to be named, not it.
+# Threads of the kernel, whose work is everybody's: whoever gave it that work is to be named, not they. Programs may call
+# themselves so: the kernel's own are in the root cgroup.
 HANDS = ("ksoftirqd/", "kworker/", "kswapd", "napi/", "migration/", "rcu", "kcompactd", "khugepaged")
 
 
@@ -77,10 +78,18 @@ def offender(finding: Finding) -> str:
     """Who held the core, where that is no hand of others'; of one that is busy with packets, who sends them."""
     if sender := finding.value("packets sent by"):
         return str(finding.value("sender's cgroup") or sender)
-    if finding.number("network itself") >= MOSTLY:
-        return ""
     process = str(finding.value("process") or "")
-    return "" if not process or process.startswith(HANDS) else program(finding)
+    # Who waits, spins on a lock or for other cores to answer is a victim by construction; who did it is elsewhere.
+    waits = finding.number("spun on a lock") + finding.number("waited for other cores")
+    if not process or finding.number("network itself") >= MOSTLY or waits >= MOSTLY or finding.value("waits"):
+        return ""
+    return "" if of_the_kernel(finding) else program(finding)
+
+
+def of_the_kernel(finding: Finding) -> bool:
+    """Whether its process is one of the kernel's own threads."""
+    own = finding.value("its cgroup") in (None, "", "/")
+    return bool(finding.value("kernel thread")) or (own and str(finding.value("process") or "").startswith(HANDS))
 
 
 def _culprits(core: Finding, case: Case) -> Iterator[Culprit]:

@@ -1,4 +1,4 @@
-"""cpu-throttled: a cgroup that used up its own quota. Its tasks wait; the node has nothing to do with it."""
+"""cpu-throttled: a cgroup that used up its own quota. Its tasks wait, and whoever waits for a lock that one of them holds."""
 
 from collections.abc import Iterator
 
@@ -36,6 +36,6 @@ HYPOTHESIS = Hypothesis(
     "cpu-throttled",
     title=lambda finding: f"the quota of {finding.subject}",
     culprits=_culprits,
-    step="raise the limit or lower the load of {subject}; other tenants do not suffer from it",
+    step="raise the limit or lower the load of {subject}",
     advice=advice,
 )

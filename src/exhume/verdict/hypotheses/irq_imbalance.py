@@ -17,6 +17,8 @@ def _saturates(imbalance: Finding, core: Finding) -> Judged:
 
 
 def _starves(imbalance: Finding, napi: Finding) -> Judged:
+    if all(span.core != imbalance.value("core") for span in napi.spans):
+        return None
     return held_by(napi, NETWORK, "the core was busy with packets", 0.8)
 
 

@@ -44,8 +44,8 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
         )
     if case.node.cgroups == "v1":
         yield Advice(
-            "move to cgroup v2, or to a kernel that releases dead groups",
-            "on v1 nothing but reclaim lets go of them, and they are counted by nobody",
+            "move to cgroup v2, and to a kernel that releases dead groups",
+            "v2 counts them by directory (cgroup.stat) and can be told where to reclaim (memory.reclaim, 5.19); v1 neither",
             cost="an upgrade",
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.findings.spans import overlap_ns, total_ns
+from exhume.verdict.hypotheses.core_saturated import of_the_kernel
 from exhume.verdict.hypotheses.model import (
     HARDLY,
     MOSTLY,
@@ -25,6 +26,8 @@ def _saturates(walk: Finding, core: Finding) -> Judged:
     there = [span for span in walk.spans if span.core == number]
     share = overlap_ns(there, core.spans) / max(1, total_ns(core.spans))
     seen = core.number("walked memory cgroups") + core.number("summed up statistics") if looked(core) else 0.0
+    if walk.spans and not there:
+        seen = 0.0  # it is somebody else who walked there
     if max(share, seen) < HARDLY:
         return None
     who = walk.value("process") or walk.subject
@@ -60,7 +63,7 @@ def _culprits(walk: Finding, case: Case) -> Iterator[Culprit]:
     walks = sorted(case.of("memcg-walk"), key=lambda each: -each.number("walked")) or [walk]
     whole = sum(each.number("walked") for each in walks)
     for each in walks:
-        if who := program(each):
+        if not of_the_kernel(each) and (who := program(each)):  # also those who wait for the others: all of them ask
             yield Culprit(who, each.number("walked") / max(1.0, whole))
 
 

@@ -15,14 +15,18 @@ def _starves(lockup: Finding, napi: Finding) -> Judged:
         return None
     served = {span.core for span in napi.spans if span.core >= 0}
     if not served:
-        return 0.5, "at the same time; which core serves the queue is not known"
+        return 0.4, "at the same time; which core serves the queue is not known"
     return (0.9, f"the queue is served by core {core}, which did not schedule") if core in served else None
 
 
 def _resets(lockup: Finding, reset: Finding) -> Judged:
     """A device whose queue nobody named, but whose driver gave up while a core was stuck."""
     apart = max(0, reset.start - lockup.end, lockup.start - reset.end)
-    return (0.5, f"the driver gave up on {reset.subject} while a core was stuck") if apart <= TOGETHER_NS else None
+    if apart > TOGETHER_NS:
+        return None
+    if lockup.value("core") is None:
+        return 0.3, f"tasks hung when the driver gave up on {reset.subject}, but no core was seen to be stuck"
+    return 0.45, f"the driver gave up on {reset.subject} while a core was stuck; which core serves it is not known"
 
 
 def _culprits(lockup: Finding, case: Case) -> Iterator[Culprit]:
@@ -32,8 +36,8 @@ def _culprits(lockup: Finding, case: Case) -> Iterator[Culprit]:
 
 HYPOTHESIS = Hypothesis(
     "soft-lockup",
-    title=lambda finding: "a core that is stuck in the kernel",
-    harm="hold a core in the kernel until it complains of a lockup",
+    title=lambda finding: f"long stays of {offender(finding) or 'somebody'} in the kernel",
+    harm="hold a core, or tasks, until the kernel complains",
     rules=(
         Rule("napi-starved", _starves, "late polls of queues that other cores serve"),
         Rule("nic-reset", _resets, "resets while no core is stuck"),

@@ -19,7 +19,7 @@ def _hangs(stall: Finding, lockup: Finding) -> Judged:
     if traced is not None:
         return traced
     apart = max(0, stall.start - lockup.end, lockup.start - stall.end)
-    return (0.5, "tasks hung while all others waited for the disk") if apart <= TOGETHER_NS else None
+    return (0.45, "tasks hung while all others waited for the disk") if apart <= TOGETHER_NS else None
 
 
 def _resets(stall: Finding, reset: Finding) -> Judged:
@@ -27,7 +27,7 @@ def _resets(stall: Finding, reset: Finding) -> Judged:
     moments = [span.end for span in reset.spans] or [reset.end]
     if not any(stall.start <= moment <= stall.end + TOGETHER_NS for moment in moments):
         return None
-    return 0.55, f"the driver gave up on {reset.subject} while all tasks waited for the disk, and no core was seen to be full"
+    return 0.45, f"the driver gave up on {reset.subject} while all tasks waited for the disk, and no core was seen to be full"
 
 
 HYPOTHESIS = Hypothesis(

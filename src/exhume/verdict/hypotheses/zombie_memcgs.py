@@ -1,5 +1,6 @@
 """zombie-memcgs: dead memory cgroups that the kernel still visits. They cost nothing until somebody makes it do so."""
 
+import re
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
@@ -16,7 +17,6 @@ from exhume.verdict.hypotheses.model import (
     in_the_trace,
     looked,
 )
-from exhume.verdict.hypotheses.model import seen_there as _seen
 from exhume.verdict.report import Advice
 
 # Programs that read memory-cgroup statistics on their own account. On v1 before 5.8 libcontainer's memory.numa_stat made
@@ -27,6 +27,13 @@ RECLAIMER = "kswapd"
 # Of a walk's visits, from which share on the dead are what it costs.
 _DEAD = 0.5
 _DISPROOF = "a core that is as full after the zombies were purged"
+
+
+def walks_for_statistics(zombies: Finding) -> bool:
+    """Whether reading statistics goes from group to group: on v1 before dd8657b6c1cb (5.8)."""
+    release = re.match(r"(\d+)\.(\d+)", str(zombies.value("kernel") or ""))
+    old = release is None or (int(release[1]), int(release[2])) < (5, 8)
+    return old and zombies.value("hierarchy") != "v2"
 
 
 def dead_share(zombies: Finding) -> float:
@@ -41,8 +48,11 @@ def _are_walked(zombies: Finding, walk: Finding) -> Judged:
     dead = f"{zombies.number('zombies'):,.0f} of the {zombies.number('zombies') + zombies.number('live'):,.0f} groups are dead"
     if share < _DEAD:
         return 0.3, f"only {dead}"
+    through = str(walk.value("through") or "")
     if walk.value("family") == "charge/limit":
-        return 0.5, f"{dead}; but a walk at a group's own limit visits only what is below that group"
+        return 0.4, f"{dead}; but a walk at a group's own limit visits only what is below that group"
+    if through.startswith(("memory.reclaim", "memory.force_empty")):
+        return 0.85, f"{dead}; a walk visits what is below the group that it was asked of, which the stack does not tell"
     if walk.value("family") == "rstat flush":
         return 0.6, f"{dead}; a flush passes by those that have not changed, as most of the dead have not"
     return (0.99 if share >= NEARLY else 0.95), f"a walk visits every group below where it begins, and {dead}"
@@ -54,21 +64,15 @@ def _saturate(zombies: Finding, core: Finding) -> Judged:
     comm = str(core.value("process") or "").rsplit(" [", 1)[0]
     if looked(core):
         walked, summed = core.number("walked memory cgroups"), core.number("summed up statistics")
-        if walked >= MOSTLY:
-            sure, seen = _seen(core, walked)
-            return sure, f"memory cgroups, dead ones included, are walked {seen}"
         both = walked + summed
-        if both >= MOSTLY:
-            return 0.6, f"statistics of memory cgroups are summed up in {both:.0%} of the samples; not all dead ones count"
-        if both >= HARDLY:
-            return 0.4, f"memory cgroups are walked in only {both:.0%} of the stack samples of this core"
-        return None
+        # Who walked and below what is a finding of its own; without it, both are there, and little more.
+        return (0.4, f"memory cgroups are walked in {both:.0%} of the stack samples of this core") if both >= HARDLY else None
     if comm.startswith(RECLAIMER):
-        return 0.7, f"{comm} visits every memory cgroup on each pass, dead ones included"
-    if comm in READERS:
+        return 0.55, f"{comm} visits every memory cgroup on each pass, dead ones included; no stack was taken to see it"
+    if comm in READERS and walks_for_statistics(zombies):
         return (
             0.6,
-            f"{comm} reads memory-cgroup statistics, which on older kernels walks the dead too; no stack was taken to see it",
+            f"{comm} reads memory-cgroup statistics, which on this kernel walks the dead too; no stack was taken to see it",
         )
     return 0.3, "both are there at once; no stack was taken to show that this core walks them"
 
@@ -77,7 +81,7 @@ def _starve(zombies: Finding, napi: Finding) -> Judged:
     if zombies.severity == "info":
         return None
     who = napi.value("process") or "the core"
-    walked = held_by(napi, "walked memory cgroups", f"{who} walked memory cgroups, dead ones included,")
+    walked = held_by(napi, "walked memory cgroups", f"{who} walked memory cgroups, dead ones included,", 0.75)
     return walked or held_by(napi, "summed up statistics", f"{who} summed up statistics of memory cgroups", 0.6)
 
 
@@ -91,7 +95,10 @@ def _make_reclaim_dear(zombies: Finding, reclaim: Finding) -> Judged:
 def _lock_up(zombies: Finding, lockup: Finding) -> Judged:
     if zombies.severity == "info":
         return None
-    return in_the_trace(lockup, "walked memory cgroups", "memory cgroups are walked, dead ones included,")
+    below = any(name in str(lockup.value("stack")) for name in ("try_charge", "try_to_free_mem_cgroup_pages"))
+    return in_the_trace(
+        lockup, "walked memory cgroups", "memory cgroups are walked, dead ones included,", 0.5 if below else 0.9
+    )
 
 
 def _advice(zombies: Finding, case: Case) -> Iterator[Advice]:
