@@ -67,6 +67,27 @@ def test_a_pod_is_named_by_the_path_of_its_cgroup() -> None:
     assert saturated_by(recording).value("its pod") == "11111111-2222-3333-4444-555555555555"
 
 
+def test_who_polls_has_the_core_by_design() -> None:
+    recording = capture()
+    polls = ("nvme_poll", "bio_poll", "io_do_iopoll", "io_sq_thread", "ret_from_fork")
+    made.sample(recording, 0.0, 9.0, 2, "iou-sqp-900", 901, polls, cgroup="/system.slice/db.service")
+    made.sample(recording, 0.0, 9.0, 1, "trainer", 99, (), kind="user")
+    finding = saturated_by(recording)
+    assert (finding.severity, finding.number("polled"), finding.value("kernel thread")) == ("info", 1.0, None)
+    assert "by design" in finding.summary
+
+
+def test_what_the_hypervisor_took_is_told() -> None:
+    recording = made.recording(cpus=2)
+    for i in range(81):
+        system, idle, steal = (46 * i, 50 * i, 4 * i) if i <= 40 else (46 * 40, 50 * 40 + 96 * (i - 40), 4 * i)
+        recording["cpu"].add(i * SECOND, 0, 0, 0, 2 * system, 0 if i <= 40 else idle, 0, 0, 0, 2 * steal, 0, 0)
+        recording["cpu"].add(i * SECOND, 1, 0, 0, 0, 100 * i, 0, 0, 0, 0, 0, 0)
+    finding = saturated_by(recording)
+    assert (finding.value("core"), finding.number("steal"), finding.number("kernel time")) == (0, 0.08, 1.0)
+    assert "of what the hypervisor left it (it took 8%)" in finding.summary
+
+
 def test_softirqs_and_interrupts_count_and_user_time_does_not() -> None:
     recording = capture()
     made.sample(recording, 1.0, 1.5, 0, "swapper", 0, ("net_rx_action", "handle_softirqs"), kind="softirq")

@@ -1,10 +1,12 @@
 """Stretches of kernel time: found where they are, through coarse ticks, and not where they are not."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.findings.cores import busy, cores, maximal_runs, saturated, share, unaccounted
+from exhume.findings.core_missing import unaccounted
+from exhume.findings.cores import Core, busy, cores, maximal_runs, saturated, share, together
 from exhume.recording.recording import Recording
 from tests.findings import made
 from tests.findings.made import SECOND
@@ -112,7 +114,84 @@ def gap(first: int, after: int, made_up: int = 0, other: int = 5) -> list[int]:
         others += other if i else 0
         readings.append((0.05 * i, {0: (0, ticks), 1: (0, others)}))
     zero, one = cores(rows(*readings))
-    return [found.ms for found in unaccounted(zero, [one], 300)]
+    return [found.ms for found in unaccounted([zero], [zero, one], 300)]
+
+
+def _slowly(core: Core, others: list[Core], shortest_ms: int) -> list[tuple[int, int, int]]:
+    """Stretch by stretch and core by core."""
+    total, wall, found, first = core.passed(), np.diff(core.times), [], None
+    for i in range(len(total) + 1):
+        if i < len(total) and total[i] * core.tick_ns < 0.1 * wall[i]:
+            first = i if first is None else first
+        elif first is not None:
+            start, end = int(core.times[first]), int(core.times[i])
+            made_up = max(0, int(total[i]) * core.tick_ns - int(wall[i])) if i < len(total) else 0
+            missing = end - start - int(total[first:i].sum()) * core.tick_ns - made_up
+            passed = sum(other.spent(start=start, end=end)[1] for other in others) * core.tick_ns
+            if missing >= shortest_ms * 1_000_000 and passed >= (end - start) * len(others) / 2:
+                found.append((core.number, start, end))
+            first = None
+    return found
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from([0, 0, 0, 1, 10, 10, 40]), min_size=12, max_size=12), min_size=2, max_size=4),
+    st.booleans(),
+)
+def test_all_stretches_at_once_are_what_one_after_the_other_would_be(ticks: list[list[int]], apart: bool) -> None:
+    recording = made.recording()
+    for core, steps in enumerate(ticks):
+        for i in range(13):
+            time = i * SECOND // 10 + (core * 3_000_000 if apart else 0)
+            recording["cpu"].add(time, core, 0, 0, 0, sum(steps[:i]), 0, 0, 0, 0, 0, 0)
+    everyone = cores(recording)
+    expected = [each for core in everyone for each in _slowly(core, [other for other in everyone if other is not core], 300)]
+    assert [(one.core, one.start, one.end) for one in unaccounted(everyone, everyone, 300)] == expected
+
+
+def _stolen(share: float, of_kernel: float = 1.0, seconds: float = 6.0, step: float = 0.05) -> Core:
+    """Core 0 with so much steal all the time, and in the kernel for such a share of what is left of the middle third."""
+    recording = made.recording(cpus=1)
+    for i in range(round(seconds / step) + 1):
+        now = i * step
+        inside = min(max(0.0, now - seconds / 3), seconds / 3)
+        stolen, system = now * share, inside * (1 - share) * of_kernel
+        system_ticks, idle_ticks, steal_ticks = (int(spent * 100 + 1e-6) for spent in (system, now - stolen - system, stolen))
+        recording["cpu"].add(round(now * SECOND), 0, 0, 0, system_ticks, idle_ticks, 0, 0, 0, steal_ticks, 0, 0)
+    (core,) = cores(recording)
+    return core
+
+
+@pytest.mark.parametrize("share", [0.0, 0.08, 0.2, 0.35])
+def test_what_the_hypervisor_took_does_not_hide_a_core_that_is_full_of_kernel_time(share: float) -> None:
+    (found,) = saturated(_stolen(share), 0.95, 300)
+    assert abs(found.ms - 2_000) <= 100
+    assert found.ratio >= 0.95
+    assert saturated(_stolen(share, of_kernel=0.8), 0.95, 300) == []
+
+
+def test_of_a_core_that_hardly_ran_nothing_is_said() -> None:
+    assert saturated(_stolen(0.7), 0.95, 300) == []
+
+
+def test_all_cores_as_one_have_the_time_of_all() -> None:
+    recording = made.recording(cpus=4)
+    made.cores(recording, 3.0, {core: [(1.0, 2.0, "system")] for core in range(3)})
+    whole = together(cores(recording))
+    (found,) = saturated(whole, 0.7, 300)
+    assert (whole.number, found.core) == (-1, -1)
+    assert abs(found.ms - 1_000) <= 60
+    assert 0.7 <= found.ratio <= 0.8
+    assert saturated(whole, 0.8, 300) == []
+
+
+def test_all_cores_as_one_need_not_be_read_at_once() -> None:
+    readings = [(0.1 * i + 0.03 * core, {core: (max(0, i - 10) * 10, min(i, 10) * 10)}) for i in range(31) for core in range(3)]
+    whole = together(cores(rows(*readings)))
+    (found,) = saturated(whole, 0.8, 300)
+    assert abs(found.start - SECOND) <= 0.2 * SECOND
+    assert abs(found.end - 3 * SECOND) <= 0.2 * SECOND
 
 
 def test_time_that_nobody_accounted_is_found_where_the_others_had_some() -> None:

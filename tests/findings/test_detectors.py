@@ -118,12 +118,15 @@ def test_one_core_full_of_system_time_is_told_with_its_number_and_length() -> No
     assert 900 <= finding.number("longest") <= 1_100
 
 
-def test_a_busy_machine_has_no_saturated_core_but_is_full() -> None:
+def test_a_machine_that_is_all_in_the_kernel_has_no_saturated_core_but_is_full() -> None:
     recording = made.recording(cpus=4)
     made.cores(recording, 3.0, {core: [(0.0, 3.0, "system")] for core in range(4)})
     told = core_saturated.detect(recording, T)
-    assert {finding.severity for finding in told.findings} == {"info"}
-    assert "the other cores are in the kernel too" in told.findings[0].summary
+    assert [(finding.subject, finding.severity) for finding in told.findings] == [
+        ("all cores", "warning"),
+        *((f"core {core}", "info") for core in range(4)),
+    ]
+    assert "the other cores are in the kernel too" in told.findings[1].summary
     assert one(cpu_full.detect(recording, T)).number("kernel") > 0.9
 
 

@@ -20,8 +20,11 @@ from exhume.findings.kernel_work import (
     FUTEX,
     INTERRUPTS,
     LOCK,
+    MIGRATION,
     NETFILTER,
     NETWORK,
+    NUMA,
+    OFFLINE,
     OOM,
     POLLING,
     RCU,
@@ -29,12 +32,16 @@ from exhume.findings.kernel_work import (
     SHOOTDOWN,
     SLAB,
     SOFTIRQS,
+    STATISTICS,
+    TRIM,
     UNKNOWN,
     UNMAP,
     WALK,
     WRITEBACK,
+    Walks,
     Work,
     telling,
+    walks,
     work,
 )
 
@@ -111,6 +118,40 @@ _TIMER = "sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt"
         (f"css_rstat_flush mem_cgroup_flush_stats memcg_stat_show {_READ}", FLUSH),
         # On its way out of an interrupt a task is itself again.
         (f"mem_cgroup_iter shrink_node do_exit exit_to_user_mode_loop irqentry_exit_to_user_mode {_TIMER}", WALK),
+        # A loop over cores, whatever led to it, is no walk over groups; nor is another controller's.
+        ("drain_all_stock try_charge_memcg charge_memcg do_anonymous_page handle_mm_fault exc_page_fault", CHARGE),
+        ("drain_all_stock.part.0 try_charge_memcg obj_cgroup_charge_pages", CHARGE),
+        ("css_next_descendant_pre update_cpumasks_hier cpuset_write_resmask cgroup_file_write",
+         Work("kernel", "was in update_cpumasks_hier")),
+        ("css_next_child cgroup_freeze", Work("kernel", "was in cgroup_freeze")),
+        ("css_next_descendant_pre", Work("kernel", "was in css_next_descendant_pre")),
+        ("css_next_descendant_pre memcg_reparent_list_lrus mem_cgroup_css_offline", WALK),
+        (f"css_next_descendant_post {_FORCED}", WALK),
+        ("css_next_descendant_pre css_rstat_flush", FLUSH),
+        # A shrinker that frees is not one that is asked how much it has.
+        ("es_reclaim_extents ext4_es_scan do_shrink_slab shrink_slab shrink_node balance_pgdat kswapd kthread", RECLAIM),
+        ("deferred_split_scan do_shrink_slab shrink_slab shrink_node balance_pgdat kswapd", RECLAIM),
+        ("zs_shrinker_scan do_shrink_slab shrink_slab shrink_one shrink_node", RECLAIM),
+        ("i915_gem_shrink do_shrink_slab shrink_slab drop_slab drop_caches_sysctl_handler", RECLAIM),
+        (f"ext4_es_count do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"list_lru_count_one super_cache_count do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"__rcu_read_lock list_lru_count_one super_cache_count.llvm.7 do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"count_shadow_nodes do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"xchg_nr_deferred do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"__x86_indirect_thunk_rax do_shrink_slab shrink_slab {_FORCED}", WALK),
+        (f"[unknown] do_shrink_slab shrink_slab {_FORCED}", WALK),
+        # MGLRU visits every group with this one as well.
+        ("try_to_shrink_lruvec shrink_one shrink_many shrink_node balance_pgdat kswapd", WALK),
+        ("try_to_inc_max_seq try_to_shrink_lruvec shrink_one shrink_many shrink_node balance_pgdat kswapd", RECLAIM),
+        ("evict_folios try_to_shrink_lruvec shrink_one shrink_many shrink_node balance_pgdat kswapd", RECLAIM),
+        # Pages are moved for other reasons than compaction.
+        ("copy_page migrate_pages_batch migrate_pages migrate_misplaced_folio do_numa_page handle_mm_fault", NUMA),
+        ("migrate_pages do_migrate_range offline_pages memory_subsys_offline", OFFLINE),
+        ("migrate_pages_batch migrate_pages do_mbind __x64_sys_mbind", MIGRATION),
+        # An allocator that trims, and a process that goes.
+        ("zap_pte_range unmap_page_range zap_page_range_single madvise_dontneed_free __x64_sys_madvise", TRIM),
+        ("zap_pte_range unmap_page_range zap_page_range_single madvise_vma_behavior do_madvise", TRIM),
+        ("zap_pte_range unmap_page_range unmap_vmas unmap_region do_vmi_munmap", UNMAP),
         ("crypto_shash_update some_driver", Work("kernel", "was in crypto_shash_update")),
         ("[unknown] some_driver", Work("kernel", "was in some_driver")),
         ("[unknown] [unknown]", UNKNOWN),
@@ -130,6 +171,8 @@ def test_a_stack_says_what_the_kernel_did(stack: str, expected: Work) -> None:
         ("native_queued_spin_lock_slowpath _raw_spin_lock futex_wake do_futex", "futex_wake"),
         (f"kmem_cache_free rcu_do_batch rcu_core {_KSOFTIRQD}", "kmem_cache_free"),
         ("_raw_spin_lock some_driver", "some_driver"),
+        ("es_reclaim_extents ext4_es_scan do_shrink_slab shrink_slab shrink_node balance_pgdat kswapd", "ext4_es_scan"),
+        ("css_next_descendant_pre update_cpumasks_hier cpuset_write_resmask", "update_cpumasks_hier"),
         ("[unknown] native_halt", "native_halt"),
         ("[unknown]", ""),
         ("", ""),
@@ -137,6 +180,46 @@ def test_a_stack_says_what_the_kernel_did(stack: str, expected: Work) -> None:
 )
 def test_one_function_of_a_stack_tells_most(stack: str, function: str) -> None:
     assert telling(stack.split()) == function
+
+
+_NUMA_STAT = f"mem_cgroup_nr_lru_pages memcg_numa_stat_show seq_read {_READ}".split()
+_STAT = f"seq_printf memcg_stat_show seq_read {_READ}".split()
+
+
+@pytest.mark.parametrize(
+    ("release", "numa_stat", "stat"),
+    [
+        ("4.19.0-26-amd64", WALK, WALK),
+        ("5.1.21", WALK, WALK),
+        ("5.2.0", WALK, STATISTICS),
+        ("5.4.0-1103-aws", WALK, STATISTICS),
+        ("5.7.19", WALK, STATISTICS),
+        ("5.8.0", STATISTICS, STATISTICS),
+        ("5.15.0-91-generic", STATISTICS, STATISTICS),
+        ("6.12.0+", STATISTICS, STATISTICS),
+        ("", WALK, WALK),
+        ("next-20260101", WALK, WALK),
+    ],
+)
+def test_files_that_once_were_walks_are_that_on_kernels_of_then(release: str, numa_stat: Work, stat: Work) -> None:
+    known = walks(release)
+    assert (work(_NUMA_STAT, known), work(_STAT, known)) == (numa_stat, stat)
+    assert work(["mem_cgroup_node_nr_lru_pages.isra.0"], known) == numa_stat
+
+
+def test_a_walk_that_is_seen_below_a_file_counts_for_more_than_the_release() -> None:
+    seen = ["mem_cgroup_iter", *_NUMA_STAT]
+    assert walks("5.15.0", [_STAT, seen]) == Walks(numa_stat=True, stat=False)
+    assert walks("5.15.0", [["css_next_descendant_pre", *_STAT]]) == Walks(numa_stat=False, stat=True)
+    # What an interrupt did meanwhile, or an allocation, is not the file's doing.
+    assert walks("5.15.0", [["mem_cgroup_iter", *_FORCED.split(), *_STAT]]) == Walks(numa_stat=False, stat=False)
+    assert walks("5.15.0", [["mem_cgroup_iter", "handle_softirqs", *_NUMA_STAT]]) == Walks(numa_stat=False, stat=False)
+    assert work(seen, walks("5.15.0")) == WALK
+
+
+@given(st.text(max_size=20))
+def test_any_release_has_an_answer(release: str) -> None:
+    assert walks(release).numa_stat or not walks(release).stat
 
 
 def test_what_comes_on_top_of_a_program_is_never_its_own_work() -> None:

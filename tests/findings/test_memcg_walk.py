@@ -1,6 +1,7 @@
 """Time in the kernel's walk over memory cgroups: whose, through what, where, and when it is too much."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +44,6 @@ KUBELET = "/system.slice/kubelet.service"
          "charge/limit", "a page fault, charged against its limit"),
         ("mem_cgroup_iter try_to_free_mem_cgroup_pages try_charge mem_cgroup_try_charge add_to_page_cache_lru ext4_readpages",
          "charge/limit", "a charge against its limit"),
-        ("drain_all_stock try_charge_memcg obj_cgroup_charge_pages", "charge/limit", "a charge against its limit"),
         ("mem_cgroup_iter shrink_node reclaim_high mem_cgroup_handle_over_high exit_to_user_mode_loop",
          "charge/limit", "memory.high, which it is above"),
         ("mem_cgroup_iter somewhere_else", "reclaim", ""),
@@ -88,6 +88,40 @@ def test_who_walked_how_long_through_what_and_on_which_core() -> None:
     assert abs(finding.start - 2 * SECOND) < 0.02 * SECOND
     assert abs(finding.end - 7.2 * SECOND) < 0.02 * SECOND
     assert "kubelet [12] walked memory cgroups for 2," in finding.summary
+
+
+def on(kernel: str) -> Recording:
+    """The same node, with another kernel."""
+    recording = sampled()
+    recording.node = replace(recording.node, kernel=kernel)
+    return recording
+
+
+def test_reading_a_counter_is_no_walk_unless_this_kernel_is_seen_to_walk_for_it() -> None:
+    recording = on("5.15.0-91-generic")
+    made.sample(recording, 2.0, 4.0, 2, "kubelet", 12, NUMA_STAT, cgroup=KUBELET)
+    made.sample(recording, 5.0, 5.5, 2, "kubelet", 12, ("mem_cgroup_iter", "shrink_node", "try_to_free_pages"), cgroup=KUBELET)
+    assert abs(one(recording).number("walked") - 500) <= 25
+    made.sample(recording, 4.0, 4.1, 2, "kubelet", 12, ("mem_cgroup_iter", *NUMA_STAT[1:]), cgroup=KUBELET)
+    assert abs(one(recording).number("walked") - 2_600) <= 50
+
+
+def test_stalls_and_traces_know_the_kernel_too() -> None:
+    for kernel, found in (("5.4.0", 1), ("5.15.0", 0)):
+        recording = made.recording(on=("cpu", "latency"))
+        recording.node = replace(recording.node, kernel=kernel)
+        made.cores(recording, 3.0, {})
+        made.stall(recording, 2.0, 600, samples=(54, 60), stack=NUMA_STAT)
+        assert len(memcg_walk.detect(recording, T).findings) == found
+
+
+def test_a_thread_of_the_kernel_that_walks_is_told_as_one() -> None:
+    recording = sampled()
+    walk = ("mem_cgroup_iter", "shrink_node", "balance_pgdat", "kswapd", "kthread", "ret_from_fork")
+    made.sample(recording, 2.0, 4.0, 2, "kswapd0", 88, walk)
+    made.sample(recording, 2.0, 4.0, 1, "kubelet", 12, NUMA_STAT, cgroup=KUBELET)
+    told = {finding.value("process"): finding.value("kernel thread") for finding in memcg_walk.detect(recording, T).findings}
+    assert told == {"kswapd0 [88]": 1, "kubelet [12]": None}
 
 
 def test_threads_of_a_process_are_one_and_so_are_runs_of_a_program() -> None:

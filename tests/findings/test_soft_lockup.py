@@ -88,10 +88,56 @@ def test_the_unit_is_that_of_the_process_where_anybody_saw_it() -> None:
 
 
 def test_the_one_with_a_trace_speaks_for_those_of_its_time_and_not_for_those_of_another() -> None:
-    bare = SOFT_4_19.splitlines()[0].replace("CPU#39", "CPU#40").replace("22s", "30s")
-    first, second = soft_lockup.detect(logged((1_000, ARM64), (3_900, SOFT_4_19), (3_990, bare)), T).findings
+    bare = SOFT_4_19.splitlines()[0].replace("22s", "30s")
+    again = SOFT_4_19.replace("22s", "45s")
+    log = logged((1_000, ARM64), (3_900, bare), (3_923, again), (3_990, bare))
+    first, second = soft_lockup.detect(log, T).findings
     assert (first.value("core"), first.value("process"), first.number("lines")) == (12, "kswapd0 [88]", 1)
-    assert (second.value("core"), second.number("lines"), len(second.spans)) == (39, 2, 2)
+    assert (second.value("core"), second.number("lines"), len(second.spans)) == (39, 3, 3)
+    assert (second.value("stuck for"), second.value("it")) == (45, "walked memory cgroups")
+
+
+def _stuck(core: int, comm: str, pid: int, *functions: str, seconds: int = 22) -> str:
+    head = f"watchdog: BUG: soft lockup - CPU#{core} stuck for {seconds}s! [{comm}:{pid}]\n"
+    head += f"CPU: {core} PID: {pid} Comm: {comm} Not tainted 5.15.0 #1\nRIP: 0010:{functions[0]}+0x11c/0x3a0\n"
+    return head + "Call Trace:\n <TASK>\n" + "".join(f" {name}+0x24/0x40\n" for name in functions[1:]) + " </TASK>\n"
+
+
+BAD = _stuck(3, "badjob", 777, "os_delay_us", "rm_ioctl", "nvidia_ioctl", "__x64_sys_ioctl")
+WAITS = _stuck(7, "kubelet", 3021, "smp_call_function_many_cond", "on_each_cpu_cond_mask", "flush_tlb_mm_range")
+SPINS = _stuck(5, "runc", 44, "native_queued_spin_lock_slowpath", "_raw_spin_lock", "d_alloc", "path_openat", seconds=45)
+
+
+def test_each_core_is_told_by_itself_who_does_something_before_who_waits_for_others() -> None:
+    for log in (((10, BAD), (11, WAITS), (12, SPINS)), ((10, SPINS), (11, WAITS), (12, BAD))):
+        found = soft_lockup.detect(logged(*((3_900 + at, text) for at, text in log)), T).findings
+        assert found[0].value("process") == "badjob [777]"
+        assert {finding.value("core"): finding.value("waits") for finding in found} == {3: None, 7: 1, 5: 1}
+        assert [finding.number("lines") for finding in found] == [1, 1, 1]
+
+
+def test_of_those_that_do_something_the_one_that_was_stuck_first_is_told_first() -> None:
+    other = BAD.replace("CPU#3", "CPU#4").replace("CPU: 3", "CPU: 4").replace("badjob", "later").replace("777", "778")
+    for log in (((3_900, other), (3_899, BAD)), ((3_899, BAD), (3_900, other))):
+        assert [finding.value("core") for finding in soft_lockup.detect(logged(*log), T).findings] == [3, 4]
+    # It was found later, and is stuck for longer.
+    longer = other.replace("22s", "45s")
+    assert [finding.value("core") for finding in soft_lockup.detect(logged((3_899, BAD), (3_900, longer)), T).findings] == [
+        4,
+        3,
+    ]
+
+
+def test_a_task_that_hangs_waits_and_is_told_after_what_runs() -> None:
+    first, second = soft_lockup.detect(logged((3_890, HUNG), (3_899, BAD)), T).findings
+    assert (first.value("process"), first.value("waits")) == ("badjob [777]", None)
+    assert (second.value("waits"), second.value("core")) == (1, None)
+
+
+def test_a_thread_of_the_kernel_is_known_by_where_its_trace_begins() -> None:
+    mine = _stuck(3, "irq/128-nvidia", 130, "os_delay_us", "irq_thread_fn", "irq_thread", "kthread", "ret_from_fork")
+    assert lockup(logged((3_900, mine))).value("kernel thread") == 1
+    assert lockup(logged((3_900, BAD))).value("kernel thread") is None
 
 
 def test_lines_without_a_trace_are_told_as_before() -> None:

@@ -1,4 +1,4 @@
-"""Those who look guilty and are not: who waits, spins, polls by design, reads a file for the first time, or merely was there."""
+"""Those who look guilty and are not: who waits, spins, polls by design, reads a file for the first time, or was there."""
 
 from exhume.node.latency.stalls import Holder
 from tests.findings.made import stall

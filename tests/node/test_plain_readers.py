@@ -92,6 +92,7 @@ def test_another_nodes_name_is_the_one_in_its_file(tmp_path: Path) -> None:
 
 def test_refaults_of_kernels_before_5_9_have_one_counter() -> None:
     assert parse_vmstat(b"workingset_refault 7\nworkingset_activate 3\n") == {"workingset_refault": 7}
+    assert parse_vmstat(b"zswpin 3\nzswpout 9\n") == {"zswpin": 3}
 
 
 def test_reclaim_per_zone_of_old_kernels_is_summed() -> None:

@@ -4,15 +4,20 @@ from typing import Any
 
 from exhume.findings.churn import churned
 from exhume.findings.forecast import SHORTEST_S, per_hour
+from exhume.findings.kernel_work import CGROUPFS, FLUSH, STATISTICS, WALK
 from exhume.findings.leak_places import made_by
 from exhume.findings.makers import SOURCE, maker
 from exhume.findings.model import Evidence, Examined, Finding
+from exhume.findings.sampled_work import sampled
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.text import printable
 
 KIND = "cgroup-dirs-leak"
 # A sample smaller than this says nothing about thousands.
 FEWEST_LOOKED = 32
+# Of a core's time; less is no more than anybody's look now and then.
+LEAST_READ = 0.05
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
@@ -22,6 +27,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
             return Examined(KIND, unseen=recording.why_off("cgroup-dirs"))
         return Examined(KIND, ruled_out="no cgroup has children")
     latest = int(table.ints("time").max())
+    read, reading = _readers(recording)
     every = sorted(table.rows(), key=lambda row: (row["time"], row["path"], row["mount"], row["children"]))
     rows = [row for row in every if row["time"] == latest]
     findings = []
@@ -41,7 +47,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
                 latest,
                 latest,
                 f"about {about:,} of the {row['children']:,} cgroup directories in {directory} hold no process, "
-                f"e.g. {row['example'].rsplit('/', 1)[-1]}",
+                f"e.g. {row['example'].rsplit('/', 1)[-1]}{read}",
                 (
                     Evidence("directory", directory, "", "/proc/self/mountinfo"),
                     Evidence("directories", row["children"], "cgroups", "link count of the directory"),
@@ -50,6 +56,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
                     Evidence("empty", row["empty"], "cgroups", "cgroup.procs or cgroup.events of that sample"),
                     *_growing(every, row),
                     *_makers(recording, row["path"]),
+                    *reading,
                 ),
             )
         )
@@ -75,6 +82,22 @@ def _growing(every: list[dict[str, Any]], last: dict[str, Any]) -> list[Evidence
     if seconds >= SHORTEST_S:
         told.append(Evidence("rate", round(per_hour(growth, seconds), 1), "cgroups an hour", "link count of the directory"))
     return told
+
+
+def _readers(recording: Recording) -> tuple[str, list[Evidence]]:
+    """Who lists and reads cgroups, and how much of a core that takes: what the directories cost."""
+    seen = sampled(recording)
+    if seen is None:
+        return "", []
+    mask = seen.doing(CGROUPFS, STATISTICS, FLUSH, WALK)
+    share, who = seen.steps(mask).mean() * recording.node.cpus, seen.most_by(mask)
+    if who is None or share < LEAST_READ:
+        return "", []
+    evidence = [
+        Evidence("read by", who.process, "", "stack samples"),
+        Evidence("reading share", round(share, 3), "of a core's time, in listing and reading cgroups", "stack samples"),
+    ]
+    return f"; {printable(who.process)} spends {share:.0%} of a core on reading cgroups", evidence
 
 
 def _makers(recording: Recording, path: str) -> list[Evidence]:

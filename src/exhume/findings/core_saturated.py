@@ -1,11 +1,12 @@
 """core-saturated: one core full of kernel time while the others are not, or one whose time nobody accounted."""
 
-from itertools import pairwise
-from typing import NamedTuple, TypeAlias
-
-from exhume.findings.cores import KERNEL, TICK_NS, Core, Stretch, busy, cores, others_share, saturated, unaccounted
+from exhume.findings import all_cores
+from exhume.findings.core_missing import unaccounted
+from exhume.findings.core_suspect import Suspect, suspect
+from exhume.findings.cores import KERNEL, Core, Stretch, busy, cores, others_share, saturated
 from exhume.findings.held import Held, Who, belongs
-from exhume.findings.kernel_work import NETWORK, telling
+from exhume.findings.kernel_threads import of_kernel
+from exhume.findings.kernel_work import NETWORK, POLLING, telling
 from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
 from exhume.findings.senders import sender
 from exhume.findings.stall_words import SHARES, text
@@ -14,30 +15,8 @@ from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
 KIND = "core-saturated"
-_KSOFTIRQD = "ksoftirqd/"
-
-
-class _Row(NamedTuple):
-    time: int
-    system: int
-    core: int
-    comm: str
-
-
-class _Task(NamedTuple):
-    pid: int
-    rows: list[_Row]
-    cgroup: str
-
-
-class _Suspect(NamedTuple):
-    comm: str
-    pid: int
-    system_ms: int
-    cgroup: str
-
-
-_Tasks: TypeAlias = tuple[_Task, ...]
+# Less than this is noise on any virtual machine.
+_STOLEN = 0.01
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
@@ -49,7 +28,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     found = [(core, saturated(core, thresholds.core_saturated_ratio, 0)) for core in everyone]
     told = [stretch for _, stretches in found for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
     alone = _alone(everyone, told, thresholds)
-    findings = []
+    crowd = [stretch for stretch in told if stretch not in alone]
+    findings = all_cores.findings(recording, everyone, crowd, machine, thresholds)
     longest = (0, everyone[0].number)
     for core, stretches in found:
         longest = max([longest, *((stretch.ms, core.number) for stretch in stretches)])
@@ -57,10 +37,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         if mine:
             alone_here = [stretch for stretch in mine if stretch in alone]
             findings.append(_finding(recording, core, alone_here or mine, bool(alone_here), machine, thresholds))
-        if str(core.number) not in tickless:
-            missing = unaccounted(core, [other for other in everyone if other is not core], thresholds.core_unaccounted_ms)
-            if missing:
-                findings.append(_missing(core, missing))
+    ticking = [core for core in everyone if str(core.number) not in tickless]
+    missing: dict[int, list[Stretch]] = {}
+    for stretch in unaccounted(ticking, everyone, thresholds.core_unaccounted_ms):
+        missing.setdefault(stretch.core, []).append(stretch)
+    findings += [_missing(core, missing[core.number]) for core in ticking if core.number in missing]
     if findings:
         findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("longest")))
         return Examined(KIND, tuple(findings))
@@ -82,7 +63,8 @@ def _finding(
     recording: Recording, core: Core, stretches: list[Stretch], alone: bool, machine: float, thresholds: Thresholds
 ) -> Finding:
     longest = max(stretches, key=lambda stretch: stretch.ms)
-    interrupts = core.share("irq", "softirq", start=longest.start, end=longest.end)
+    stolen = core.share("steal", start=longest.start, end=longest.end)
+    interrupts = core.share("irq", "softirq", start=longest.start, end=longest.end) / max(0.01, 1 - stolen)
     evidence = [
         Evidence("core", core.number, "", core.source),
         Evidence("longest", longest.ms, "ms", core.source),
@@ -92,20 +74,24 @@ def _finding(
         Evidence("machine busy", round(machine, 3), "of all cores' time", core.source),
     ]
     what = "softirq" if interrupts > 0.5 else "system"
-    summary = f"core {core.number} at {longest.ratio:.0%} {what} time, {_times(stretches)}"
+    summary = f"core {core.number} at {longest.ratio:.0%} {what} time"
+    if stolen >= _STOLEN:
+        evidence.append(Evidence("steal", round(stolen, 3), "of the core's time meanwhile", core.source))
+        summary += f" of what the hypervisor left it (it took {stolen:.0%})"
+    summary += f", {all_cores.times(stretches)}"
     summary += f"; the machine as a whole is {machine:.0%} busy" if alone else ", and the other cores are in the kernel too"
     spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
-    suspect = _suspect(recording, longest, interrupts > 0.5)
+    by_ticks = suspect(recording, longest, interrupts > 0.5)
     seen = held_while(recording, core.number, spans)
     if seen is not None and seen.known:
-        said, more = _seen(seen, longest, suspect)
+        said, more = _seen(recording, seen, longest, by_ticks)
         summary, evidence = summary + said, evidence + more
-    elif suspect is not None:
-        who = f"{suspect.comm} [{suspect.pid}]"
-        evidence.append(Evidence("process", who, "", "/proc/PID/stat: last seen on that core"))
-        evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
-        evidence += belongs(Who(suspect.comm, suspect.pid, 0, suspect.cgroup), "/proc/PID/cgroup")
-        summary += f"; {who}, last seen on that core, used {suspect.system_ms:,} ms of system time"
+    elif by_ticks is not None:
+        who = Who(by_ticks.comm, by_ticks.pid, 0, by_ticks.cgroup)
+        evidence.append(Evidence("process", str(who), "", "/proc/PID/stat: last seen on that core"))
+        evidence.append(Evidence("its system time", by_ticks.system_ms, "ms", "/proc/PID/stat"))
+        evidence += [*belongs(who, "/proc/PID/cgroup"), *of_kernel(recording, who)]
+        summary += f"; {who}, last seen on that core, used {by_ticks.system_ms:,} ms of system time"
     if seen is not None and seen.share(NETWORK) >= 0.5 and (sent := sender(recording, spans)) is not None:
         source = "stack samples of all cores in that time"
         evidence.append(Evidence("packets sent by", str(sent.who), "", source))
@@ -113,20 +99,23 @@ def _finding(
         if sent.who.cgroup not in ("", "/"):
             evidence.append(Evidence("sender's cgroup", sent.who.cgroup, "", "/proc/PID/cgroup"))
         summary += f"; the packets are sent by {sent.who}, on this node"
-    severity: Severity = "warning" if alone and _lasts(recording, stretches, thresholds) else "info"
+    severity: Severity = "warning" if alone and _lasts(recording.window, stretches, thresholds) else "info"
+    if seen is not None and seen.share(POLLING) >= 0.5:
+        severity = "info"
+        summary += ": it asks again and again by design, and has the core to itself"
     subject = f"core {core.number}"
     return Finding(KIND, subject, severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence), spans)
 
 
-def _lasts(recording: Recording, stretches: list[Stretch], thresholds: Thresholds) -> bool:
+def _lasts(window: tuple[int, int], stretches: list[Stretch], thresholds: Thresholds) -> bool:
     """A short stay now and then is what a kernel is for; if something starves of it, that is told by what does."""
-    start, end = recording.window
+    start, end = window
     full = sum(stretch.end - stretch.start for stretch in stretches)
     long = max(stretch.ms for stretch in stretches) >= thresholds.core_saturated_warning_ms
     return long or full >= thresholds.core_saturated_warning_ratio * max(1, end - start)
 
 
-def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, list[Evidence]]:
+def _seen(recording: Recording, seen: Held, longest: Stretch, by_ticks: Suspect | None) -> tuple[str, list[Evidence]]:
     """Who was there and what it did, by stack samples: they are of that core and that time, the ticks only of about then."""
     source = "stack samples of that core in that time"
     evidence = [
@@ -138,12 +127,13 @@ def _seen(seen: Held, longest: Stretch, suspect: _Suspect | None) -> tuple[str, 
     if share >= 0.5:
         if seen.who.tid > 0:
             evidence.append(Evidence("process", str(seen.who), "", source))
-            if suspect is not None and suspect.pid == seen.who.pid:
-                evidence.append(Evidence("its system time", suspect.system_ms, "ms", "/proc/PID/stat"))
+            if by_ticks is not None and by_ticks.pid == seen.who.pid:
+                evidence.append(Evidence("its system time", by_ticks.system_ms, "ms", "/proc/PID/stat"))
             else:
                 evidence.append(Evidence("its system time", round(share * longest.ms), "ms", f"{source}, by their share"))
-            cgroup = seen.who.cgroup or (suspect.cgroup if suspect is not None and suspect.pid == seen.who.pid else "")
-            evidence += belongs(seen.who._replace(cgroup=cgroup), "/proc/PID/cgroup")
+            cgroup = seen.who.cgroup or (by_ticks.cgroup if by_ticks is not None and by_ticks.pid == seen.who.pid else "")
+            who = seen.who._replace(cgroup=cgroup)
+            evidence += [*belongs(who, "/proc/PID/cgroup"), *of_kernel(recording, who, seen.stack)]
         function = telling(seen.stack)
         where = f", {function}" if function and seen.work.key != "kernel" else ""
         when = "" if seen.covered >= 0.5 else f", taken in {seen.covered:.0%} of that time"
@@ -166,58 +156,14 @@ def _missing(core: Core, stretches: list[Stretch]) -> Finding:
         Evidence("episodes", len(stretches), "", core.source),
         Evidence("not accounted", sum(stretch.ms for stretch in stretches), "ms", f"{core.source}, against the clock"),
     )
+    when = all_cores.times(stretches)
     if core.sampled:
         severity: Severity = "info"
-        summary = f"core {core.number} has no samples {_times(stretches)}, while the others have: interrupts were off there, "
+        summary = f"core {core.number} has no samples {when}, while the others have: interrupts were off there, "
         summary += "or it is a virtual CPU that did not run, or samples were lost"
     else:
         severity = "warning"
-        summary = (
-            f"core {core.number} was not accounted {_times(stretches)}, while the others were: interrupts were off there, "
-        )
+        summary = f"core {core.number} was not accounted {when}, while the others were: interrupts were off there, "
         summary += "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
     spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
     return Finding(KIND, f"core {core.number}", severity, stretches[0].start, stretches[-1].end, summary, evidence, spans)
-
-
-def _times(stretches: list[Stretch]) -> str:
-    longest = max(stretch.ms for stretch in stretches)
-    return f"{len(stretches)} times, longest {longest:,} ms" if len(stretches) > 1 else f"for {longest:,} ms"
-
-
-def _suspect(recording: Recording, stretch: Stretch, interrupts: bool) -> _Suspect | None:
-    """Who used most system time around that stretch on that core. Nobody, unless it is at least half of the stretch.
-
-    Without CONFIG_IRQ_TIME_ACCOUNTING the time of an interrupt is charged to the task that it interrupted: of a core that
-    was busy with interrupts only ksoftirqd can be believed, any other is a victim.
-    """
-    best = _Suspect("", 0, 0, "")
-    for task in recording.derived("processes", _tasks):
-        if interrupts and not task.rows[-1].comm.startswith(_KSOFTIRQD):
-            continue
-        used = sum(
-            max(0, after.system - before.system)
-            for before, after in pairwise(task.rows)
-            if stretch.core in (before.core, after.core) and before.time < stretch.end and after.time > stretch.start
-        )
-        best = max(best, _Suspect(task.rows[-1].comm, task.pid, used * TICK_NS // 1_000_000, task.cgroup), key=_system_ms)
-    return best if best.system_ms > 0 and best.system_ms >= stretch.ms / 2 else None
-
-
-def _system_ms(suspect: _Suspect) -> int:
-    return suspect.system_ms
-
-
-def _tasks(recording: Recording) -> _Tasks:
-    """Threads, and processes that have but one: a core is kept busy by a thread, and a process has but one last core."""
-    spans: dict[tuple[int, int, int], set[_Row]] = {}
-    cgroups: dict[int, str] = {}
-    for row in recording["processes"].rows():
-        one = _Row(row["time"], row["system"], row["core"], row["comm"])
-        spans.setdefault((row["pid"], row["tid"], row["start"]), set()).add(one)
-        if row["cgroup"]:
-            cgroups[row["pid"]] = row["cgroup"]
-    threaded = {pid for pid, tid, _ in spans if tid}
-    return tuple(
-        _Task(pid, sorted(rows), cgroups.get(pid, "")) for (pid, tid, _), rows in spans.items() if tid or pid not in threaded
-    )

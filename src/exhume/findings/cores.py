@@ -3,7 +3,7 @@
 /proc/stat says it where it was read. A capture of perf's has stack samples only: then they are counted instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.findings.sampled import CLASSES, passed, period_ns
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Ints, Recording
 from exhume.recording.schema import CPU_STATES
 
 # guest and guest_nice are contained in user and nice already (account_guest_time in kernel/sched/cputime.c).
@@ -24,8 +24,9 @@ BUSY = ("user", "nice", *KERNEL)
 TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clock
 # A step with fewer ticks than this share of its wall time is empty; a stretch needs at least the other share. Between the
 # two is what sampling by ticks misses anyway: work in pieces shorter than a tick (account_process_tick) is not counted.
-_EMPTY, _ACCOUNTED = 0.1, 0.8
+EMPTY, _ACCOUNTED = 0.1, 0.8
 _ALL = (0, 1 << 62)
+_AROUND_NS = 500_000_000
 _MOST_TICKS = np.iinfo(np.int32).max
 
 
@@ -139,15 +140,30 @@ def others_share(all_cores: list[Core], stretches: Sequence[Stretch], *states: s
     starts, ends = (np.array([getattr(stretch, edge) for stretch in stretches], dtype=np.int64) for edge in ("start", "end"))
     own = np.array([stretch.core for stretch in stretches], dtype=np.int64)
     shares, counted = np.zeros(len(stretches)), np.zeros(len(stretches))
-    for core in all_cores:
-        first = np.searchsorted(core.times[:-1], starts, "left")
-        last = np.maximum(first, np.searchsorted(core.times[1:], ends, "right"))
-        spent, total = (np.concatenate(([0], np.cumsum(ticks))) for ticks in (core.passed(*states), core.passed()))
+    for core, first, last in looked_up(all_cores, starts, ends):
+        spent, total = (before(ticks) for ticks in (core.passed(*states), core.passed()))
         whole = total[last] - total[first]
         there = (whole > 0) & (own != core.number)
         shares[there] += ((spent[last] - spent[first])[there]) / whole[there]
         counted += there
     return shares / np.maximum(1, counted)
+
+
+def looked_up(all_cores: Sequence[Core], starts: Ints, ends: Ints) -> Iterator[tuple[Core, Ints, Ints]]:
+    """Each core with its steps that lie within these stretches: from the first to before the last. Cores are mostly read all at
+    once, and then they are the same for all of them."""
+    times, first, last = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    for core in all_cores:
+        if not np.array_equal(times, core.times):
+            times = core.times
+            first = np.searchsorted(times[:-1], starts, "left").astype(np.int64)
+            last = np.maximum(first, np.searchsorted(times[1:], ends, "right"))
+        yield core, first, last
+
+
+def before(ticks: NDArray[Any]) -> Ints:
+    """Sums of all steps before each, and of all."""
+    return np.concatenate(([0], np.cumsum(ticks, dtype=np.int64)))
 
 
 def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
@@ -160,10 +176,13 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     Time without ticks belongs to the next step that has some: on a nohz_full core of kernels before 5.5 a burst is accounted
     all at once when it ends (kcpustat_cpu_fetch does it since). If the ticks do not make up for the time, it was not spent
     as they say, so at least four fifths of the wall time count as total.
+
+    What the hypervisor took was not the core's to spend. It is left out, unless it is most of the time around: then what is
+    left over says little.
     """
     total, tick_ns = core.passed(), core.tick_ns
     wall = np.diff(core.times)
-    full = np.flatnonzero(total * tick_ns >= _EMPTY * wall)
+    full = np.flatnonzero(total * tick_ns >= EMPTY * wall)
     if len(full) == 0:
         return []
     starts = np.concatenate(([0], full[:-1] + 1))
@@ -171,6 +190,10 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     kernel = np.add.reduceat(core.passed(*KERNEL)[:after], starts)
     total = np.add.reduceat(total[:after], starts)
     expected = _ACCOUNTED / tick_ns * np.add.reduceat(wall[:after], starts)
+    stolen = np.add.reduceat(core.passed("steal")[:after], starts)
+    if stolen.any():
+        stolen = np.where(_mostly_own(core, core.times[starts], core.times[full + 1]), stolen, 0)
+        total, expected = total - stolen, expected - stolen
     weights = kernel - ratio * np.maximum(total, expected)
     # Neighbours of one sign are always in one run, or in none: there are far fewer of those than steps.
     signs = np.concatenate(([0], np.flatnonzero(np.diff(weights > 0)) + 1))
@@ -190,21 +213,26 @@ def saturated(core: Core, ratio: float, shortest_ms: int) -> list[Stretch]:
     return stretches
 
 
-def unaccounted(core: Core, others: list[Core], shortest_ms: int) -> list[Stretch]:
-    """The stretches in which this core's clock stood still and the others' did not, and which nothing made up for later."""
-    total, wall = core.passed(), np.diff(core.times)
-    empty = total * core.tick_ns < _EMPTY * wall
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], empty, [False])).astype(np.int8)))
-    stretches = []
-    for first, after in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        start, end = int(core.times[first]), int(core.times[after])
-        made_up = max(0, int(total[after]) * core.tick_ns - int(wall[after])) if after < len(total) else 0
-        missing = end - start - int(total[first:after].sum()) * core.tick_ns - made_up
-        if missing < shortest_ms * 1_000_000 or not others:
+def _mostly_own(core: Core, starts: Ints, ends: Ints) -> NDArray[np.bool_]:
+    """Of each step, whether in the second around it the core had at least half of the time to itself."""
+    ((_, first, last),) = looked_up([core], starts - _AROUND_NS, ends + _AROUND_NS)
+    own = before(core.passed() - core.passed("steal"))
+    mostly: NDArray[np.bool_] = (own[last] - own[first]) * core.tick_ns * 2 >= core.times[last] - core.times[first]
+    return mostly
+
+
+def together(all_cores: Sequence[Core]) -> Core:
+    """All cores as one that has as many ticks as they have, on the clock of the one that was read most."""
+    clock = max(all_cores, key=lambda core: (len(core.times), -core.number))
+    ticks = np.zeros((len(clock.times) - 1, len(STATES)), dtype=np.int64)
+    for core in all_cores:
+        if np.array_equal(core.times, clock.times):
+            ticks += core.ticks
             continue
-        if sum(other.spent(start=start, end=end)[1] for other in others) * core.tick_ns >= (end - start) * len(others) / 2:
-            stretches.append(Stretch(core.number, start, end, 0.0))
-    return stretches
+        for i in np.flatnonzero(core.ticks.any(axis=0)).tolist():
+            sums = np.round(np.interp(clock.times, core.times, before(core.ticks[:, i])))
+            ticks[:, i] += np.diff(sums).astype(np.int64)
+    return Core(-1, clock.times, ticks, max(1, clock.tick_ns // len(all_cores)), clock.sampled)
 
 
 def maximal_runs(weights: list[float]) -> list[tuple[int, int]]:

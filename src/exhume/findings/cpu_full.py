@@ -60,20 +60,28 @@ def _finding(recording: Recording, thresholds: Thresholds, cores: Machine, parts
         Evidence("lasted", round(sum(end - start for start, end in parts) / 1e9, 1), "s", cores.source),
     ]
     summary = f"all {cores.cores} cores together are {whole:.0%} busy ({user:.0%} user, {kernel:.0%} kernel)"
+    full = _full(user, kernel)
     severity: Severity = "warning"
     waiting = growth(recording, "pressure_us", labels(cgroup="", kind="some", resource="cpu"))
     if waiting is None:
-        summary += ": the machine is full"
+        summary += f": {full}"
     else:
         waited = waiting.mean(parts) / 1e6
         evidence.append(Evidence("tasks waiting for a core", round(waited, 3), "of the time", "/proc/pressure/cpu some"))
         if waited >= thresholds.cpu_wait_ratio:
-            summary += f" and tasks waited for a core {waited:.0%} of the time: the machine is full"
+            summary += f" and tasks waited for a core {waited:.0%} of the time: {full}"
         else:
             severity = "info"
             summary += f", but nobody waits ({waited:.0%} of the time)"
     told, more = _who(recording, parts)
     return Finding(KIND, "node", severity, parts[0][0], parts[-1][1], summary + told, (*evidence, *more), spans(parts))
+
+
+def _full(user: float, kernel: float) -> str:
+    """Of what: programs' own work can be moved away, what the kernel does for them may be one thing that all wait for."""
+    if kernel >= 2 * user:
+        return "the machine is full of work in the kernel"
+    return "the machine is full" if 2 * kernel < user else "the machine is full, half of it with work in the kernel"
 
 
 def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:

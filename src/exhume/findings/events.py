@@ -1,10 +1,14 @@
 """Events of a recording with their age, shared by the detectors that judge the kernel log."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from exhume.findings.model import Severity
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+
+# A log without a time of day has seconds since boot for it: no machine runs for twenty years.
+_NO_TIME_OF_DAY_S = 20 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,17 @@ def aged(age_s: int, thresholds: Thresholds, current: Severity) -> Severity:
     if age_s <= thresholds.recent_s:
         return current
     return "warning" if age_s <= 24 * 3600 and current == "critical" else "info"
+
+
+def when(recording: Recording, event: Event) -> str:
+    """How long ago, where somebody watched until now; of a log that was read from a file, which ends with its last line, at
+    which time: that of day in UTC, or as dmesg shows it where nobody knows the time of day."""
+    if recording.on("cpu") or not len(recording["anchors"]):
+        return ago(event.age_s)
+    seconds = recording.real_ns(event.time) // 10**9
+    if seconds < _NO_TIME_OF_DAY_S:
+        return f"at {recording.real_ns(event.time) / 1e9:.3f}"
+    return f"at {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ago(seconds: int) -> str:

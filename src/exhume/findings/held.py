@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from exhume.findings.kernel_work import BORROWED, IDLE, UNKNOWN, USER, Work, work
+from exhume.findings import kernel_functions as of
+from exhume.findings.kernel_work import BORROWED, IDLE, UNKNOWN, USER, Walks, Work, bare, walks, work
 from exhume.findings.model import Evidence, Span
 from exhume.findings.sampled import OfCore, by_core
 from exhume.findings.spans import merged
@@ -112,7 +113,8 @@ def _most(seen: Sequence[tuple[Who, Stack, int]]) -> Held | None:
             stacks[kind, stack.names] += count
     did = max(own, key=lambda one: (own[one], one))
     names_of = max((each for each in stacks if each[0] == did), key=lambda each: (stacks[each], each))[1]
-    return Held(who, samples, sum(by_thread.values()), work(names_of) if did.key == "kernel" else did, names_of, dict(works))
+    did = work(names_of) if did.key == "kernel" else did
+    return Held(who, samples, sum(by_thread.values()), did, names_of, dict(works))
 
 
 def blamed(who: Who, did: Work) -> Who:
@@ -149,12 +151,23 @@ def _threads(recording: Recording) -> dict[int, Who]:
     }
 
 
+def programs_of(recording: Recording) -> dict[int, Who]:
+    """By what samples call the thread: who it is, by the name of the process, since threads have any. Of programs only."""
+    table = recording["threads"]
+    names = dict(zip(table.ints("id").tolist(), table.texts("process"), strict=True))
+    return {
+        thread: who._replace(comm=names.get(thread) or who.comm)
+        for thread, who in threads_of(recording).items()
+        if who.tid > 0 and who.pid > 0
+    }
+
+
 def stack_of(recording: Recording, number: int) -> Stack:
     """By what samples call it."""
     known = recording.derived("stacks", _known_stacks)
     if number not in known.made:
         row = known.rows.get(number)
-        known.made[number] = _UNKNOWN_STACK if row is None else _made(*row, recording.derived("frames", _kernel_frames))
+        known.made[number] = _UNKNOWN_STACK if row is None else _made(recording, *row)
     return known.made[number]
 
 
@@ -176,10 +189,24 @@ def _kernel_frames(recording: Recording) -> dict[int, str]:
     return {number: name or NAMELESS for number, name, space in rows if space == "kernel"}
 
 
-def _made(kind: str, frames: Sequence[int], kernel: dict[int, str]) -> Stack:
+def walked(recording: Recording) -> Walks:
+    """Which files are walks over memory cgroups on this kernel: by its release, and by what the samples show of it."""
+    return recording.derived("stacks", _walked)
+
+
+def _walked(recording: Recording) -> Walks:
+    names = recording.derived("frames", _kernel_frames)
+    reads = {number for number, name in names.items() if bare([name])[0] in of.READS_NUMA_STAT | of.READS_STAT}
+    stacks = recording["stacks"].lists("frames") if reads else ()
+    some = ([names[frame] for frame in reversed(frames) if frame in names] for frames in stacks if not reads.isdisjoint(frames))
+    return walks(recording.node.kernel, some)
+
+
+def _made(recording: Recording, kind: str, frames: Sequence[int]) -> Stack:
+    kernel = recording.derived("frames", _kernel_frames)
     names = tuple(kernel[frame] for frame in reversed(frames) if frame in kernel)
     if kind == "idle":
         return Stack(kind, names, IDLE)
     if not names:
         return Stack(kind, names, USER if kind == "user" else UNKNOWN)
-    return Stack(kind, names, work(names))
+    return Stack(kind, names, work(names, walked(recording)))

@@ -13,16 +13,18 @@ def _names(text: str) -> frozenset[str]:
 
 # Each goes from one memory cgroup to the next, dead ones included, or is called for each of them.
 WALK: Final = _names(
-    # mm/memcontrol.c, kernel/cgroup/cgroup.c: the walk itself
-    "mem_cgroup_iter css_next_descendant_pre css_next_descendant_post css_next_child css_rightmost_descendant "
-    # mm/memcontrol.c: called for each group, see READS
-    "memcg_sum_events tree_events tree_stat mem_cgroup_nr_lru_pages mem_cgroup_node_nr_lru_pages "
-    # mm/workingset.c, a shrinker that is asked of every group; mm/memcontrol.c, before a group's limit is enforced
-    "count_shadow_nodes drain_all_stock"
+    # mm/memcontrol.c: the walk itself; called for each group while memory.stat was a walk, and gone since, see READS_STAT
+    "mem_cgroup_iter memcg_sum_events tree_events tree_stat "
+    # mm/workingset.c, a shrinker that is asked of every group
+    "count_shadow_nodes"
 )
-# mm/memcontrol.c, memcontrol-v1.c since 6.11: memory.stat and memory.numa_stat of v1. Before dd8657b6c1cb (5.8) each line of
-# the second was a walk of its own; before 42a300353577 (5.2) the first was one, before 8de7ecc6483b (4.17) several.
-READS: Final = _names("memcg_stat_show memcg_numa_stat_show")
+# kernel/cgroup/cgroup.c: from one group to the next, for whichever controller asks. cpuset's update_cpumasks_hier does, too.
+NEXT: Final = _names("css_next_descendant_pre css_next_descendant_post css_next_child css_rightmost_descendant")
+# mm/memcontrol.c, memcontrol-v1.c since 6.11: memory.numa_stat of v1, of which each line was a walk of its own before
+# dd8657b6c1cb (5.8) and is one counter since; the others were called for each group, and alone are of this file.
+READS_NUMA_STAT: Final = _names("memcg_numa_stat_show mem_cgroup_nr_lru_pages mem_cgroup_node_nr_lru_pages")
+# The same files: memory.stat of v1, one walk before 42a300353577 (5.2) and several before 8de7ecc6483b (4.17).
+READS_STAT: Final = _names("memcg_stat_show")
 # kernel/cgroup/rstat.c (css_rstat_* since 6.16), mm/memcontrol.c: statistics are summed up over the groups that changed.
 # That is a walk, too, but one that passes by what does not change, as most of the dead do not.
 FLUSH: Final = _names("mem_cgroup_flush_stats __mem_cgroup_flush_stats do_flush_stats flush_memcg_stats_dwork")
@@ -30,7 +32,7 @@ FLUSH_BEGINNINGS: Final = ("cgroup_rstat_", "css_rstat_", "mem_cgroup_css_rstat_
 # mm/vmscan.c, mm/shrinker.c since 6.7: reclaim visits every memory cgroup (shrink_node_memcgs; before 5.5 shrink_node).
 VISITS: Final = _names(
     "shrink_node shrink_node_memcgs shrink_node_memcg shrink_zone shrink_many shrink_one lru_gen_shrink_node shrink_lruvec "
-    "lru_gen_shrink_lruvec get_scan_count lruvec_lru_size shrink_slab shrink_slab_memcg do_shrink_slab "
+    "lru_gen_shrink_lruvec try_to_shrink_lruvec get_scan_count lruvec_lru_size shrink_slab shrink_slab_memcg do_shrink_slab "
     "mem_cgroup_shrink_node"
 )
 # The same files, fs/super.c, fs/dcache.c, fs/inode.c, mm/rmap.c: a visit that finds something to do. A group that is visited
@@ -38,8 +40,14 @@ VISITS: Final = _names(
 PAGES: Final = _names(
     "shrink_folio_list shrink_page_list shrink_inactive_list shrink_active_list isolate_lru_folios isolate_lru_pages "
     "move_folios_to_lru move_pages_to_lru evict_folios evict_pages scan_folios isolate_folios try_to_unmap rmap_walk "
-    "try_to_shrink_lruvec folio_referenced page_referenced pageout super_cache_scan prune_dcache_sb prune_icache_sb "
+    "try_to_inc_max_seq walk_mm folio_referenced page_referenced pageout super_cache_scan prune_dcache_sb prune_icache_sb "
     "shrink_dentry_list scan_shadow_nodes list_lru_walk_one"
+)
+# Every shrinker is asked by this one, first how much it has (its count_objects, named ..._count or count_...) and then to free
+# some of it (scan_objects, which has any name). What else it calls is its own.
+ASKS_SHRINKERS: Final = "do_shrink_slab"
+SHRINKERS_OWN: Final = _names(
+    "xchg_nr_deferred xchg_nr_deferred_memcg add_nr_deferred add_nr_deferred_memcg shrinker_unit_info"
 )
 RECLAIM: Final = _names(
     "kswapd balance_pgdat kswapd_shrink_node do_try_to_free_pages try_to_free_pages try_to_free_mem_cgroup_pages "
@@ -47,7 +55,7 @@ RECLAIM: Final = _names(
 )
 # kernel/printk/printk.c, nbcon.c; drivers/tty/serial/8250/8250_port.c: a byte at a time, and waits for each
 CONSOLE: Final = _names(
-    "console_unlock console_flush_all console_emit_next_record nbcon_emit_next_record call_console_drivers "
+    "console_unlock console_flush_all console_emit_next_record nbcon_emit_next_record nbcon_kthread_func call_console_drivers "
     "serial8250_console_write serial8250_console_putchar univ8250_console_write uart_console_write wait_for_xmitr wait_for_lsr "
     "hvc_console_print vt_console_print"
 )
@@ -57,16 +65,27 @@ OOM: Final = _names("out_of_memory mem_cgroup_out_of_memory oom_kill_process dum
 SHOOTDOWN: Final = _names(
     "smp_call_function_many_cond smp_call_function_many native_flush_tlb_multi native_flush_tlb_others hyperv_flush_tlb_multi"
 )
-# mm/compaction.c, mm/migrate.c, mm/khugepaged.c
+# mm/memory.c, mm/huge_memory.c, mm/migrate.c, kernel/sched/fair.c: pages follow the programs that use them to another node
+NUMA: Final = _names(
+    "do_numa_page do_huge_pmd_numa_page migrate_misplaced_folio migrate_misplaced_page task_numa_work change_prot_numa"
+)
+# mm/memory_hotplug.c, drivers/base/memory.c: memory that is about to be taken away is emptied
+OFFLINE: Final = _names("offline_pages do_migrate_range memory_subsys_offline memory_block_offline scan_movable_pages")
+# mm/compaction.c, mm/khugepaged.c
 COMPACTION: Final = _names(
-    "compact_zone compact_zone_order try_to_compact_pages kcompactd kcompactd_do_work isolate_migratepages_block "
-    "isolate_freepages_block migrate_pages migrate_pages_batch collapse_huge_page khugepaged"
+    "compact_zone compact_zone_order try_to_compact_pages __alloc_pages_direct_compact compact_node kcompactd "
+    "kcompactd_do_work isolate_migratepages_block isolate_freepages_block collapse_huge_page khugepaged"
 )
-# mm/mmap.c, mm/memory.c, mm/mmu_gather.c
+# mm/migrate.c: compaction moves pages with it, but not it alone
+MIGRATION: Final = _names("migrate_pages migrate_pages_batch migrate_pages_sync")
+# mm/mmap.c, mm/vma.c since 6.12, mm/memory.c, mm/mmu_gather.c
 UNMAP: Final = _names(
-    "exit_mmap unmap_vmas unmap_page_range unmap_region zap_pte_range zap_page_range free_pgtables tlb_finish_mmu "
-    "__do_munmap do_vmi_munmap do_vmi_align_munmap madvise_dontneed_free"
+    "exit_mmap unmap_vmas unmap_page_range unmap_region zap_pte_range zap_page_range zap_page_range_single free_pgtables "
+    "tlb_finish_mmu __do_munmap do_vmi_munmap do_vmi_align_munmap"
 )
+# mm/madvise.c: pages given back by a process that lives on, as allocators do. The second are the callers of more than that.
+TRIM: Final = _names("madvise_dontneed_free madvise_dontneed_single_vma madvise_free_single_vma madvise_free_pte_range")
+MADVISE: Final = _names("madvise_vma_behavior do_madvise madvise_walk_vmas __x64_sys_madvise __arm64_sys_madvise SyS_madvise")
 # fs/fs-writeback.c, mm/page-writeback.c
 WRITEBACK: Final = _names(
     "wb_writeback wb_workfn writeback_sb_inodes __writeback_single_inode do_writepages write_cache_pages balance_dirty_pages"
@@ -98,7 +117,8 @@ NETFILTER: Final = _names(
     "nf_hook_slow nf_conntrack_in ipt_do_table ip6t_do_table nft_do_chain gc_worker xt_replace_table nf_tables_commit "
     "nf_ct_iterate_cleanup"
 )
-# block/blk-mq.c, block/blk-core.c, io_uring/rw.c, drivers/nvme/host/pci.c: asking a device again and again
+# block/blk-mq.c, block/blk-core.c, io_uring/rw.c, io_uring/sqpoll.c, drivers/nvme/host/pci.c: asking a device, or a ring of
+# requests, again and again. Who does that has the core to itself, by design.
 POLLING: Final = _names("blk_mq_poll blk_hctx_poll bio_poll blk_poll nvme_poll io_do_iopoll io_sq_thread iocb_bio_iopoll")
 # kernel/futex
 FUTEX: Final = _names("do_futex futex_wake futex_wait __futex_wait futex_requeue futex_wait_setup futex_wake_op")
@@ -114,6 +134,8 @@ CHARGE: Final = _names(
     "obj_cgroup_charge obj_cgroup_charge_pages __memcg_kmem_charge_page mem_cgroup_charge_skmem page_counter_try_charge "
     "mem_cgroup_handle_over_high __mem_cgroup_handle_over_high reclaim_high uncharge_batch page_counter_uncharge refill_stock"
 )
+# The same file: what cores have charged in advance is taken back before a limit is enforced. A loop over cores, not groups.
+DRAIN: Final = _names("drain_all_stock drain_stock drain_local_stock drain_local_memcg_stock")
 # kernel/rcu/tree.c, tree_nocb.h, update.c
 RCU: Final = _names(
     "rcu_do_batch rcu_core rcu_process_callbacks rcu_gp_kthread rcu_gp_fqs_loop rcu_gp_init rcu_gp_cleanup "

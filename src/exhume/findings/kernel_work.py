@@ -1,9 +1,11 @@
 """What the kernel was busy with, in words, by the functions on a stack: for a sentence that says why a core was not free.
 
-A kind of work is known by its callers as well as by its innermost function; kernel_functions has the names.
+A kind of work is known by its callers as well as by its innermost function; kernel_functions has the names. Some functions do
+something else since some release of the kernel: then the release decides, or that the functions which it lost are seen.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -19,11 +21,16 @@ class Work(NamedTuple):
 
 WALK: Final = Work("walk", "walked memory cgroups")
 FLUSH: Final = Work("flush", "walked memory cgroups to sum up their statistics")
+STATISTICS: Final = Work("statistics", "read statistics of memory cgroups")
 RECLAIM: Final = Work("reclaim", "reclaimed memory")
 CONSOLE: Final = Work("console", "printed kernel messages to a slow console")
 SHOOTDOWN: Final = Work("shootdown", "waited for other cores to answer (TLB shootdown)")
+NUMA: Final = Work("numa", "moved pages to the node that uses them (NUMA balancing)")
+OFFLINE: Final = Work("offline", "emptied memory that is to be taken away")
 COMPACTION: Final = Work("compaction", "moved pages about (compaction)")
+MIGRATION: Final = Work("migration", "moved pages elsewhere")
 OOM: Final = Work("oom", "looked for a process to kill (out of memory)")
+TRIM: Final = Work("trim", "trimmed its memory (madvise)")
 UNMAP: Final = Work("unmap", "gave back the memory of a process")
 WRITEBACK: Final = Work("writeback", "wrote pages back to disk")
 FAULT: Final = Work("fault", "served page faults")
@@ -32,7 +39,7 @@ CGROUPFS: Final = Work("cgroupfs", "listed directories of cgroups or of sysfs")
 AUDIT: Final = Work("audit", "wrote audit records")
 BPF: Final = Work("bpf", "ran BPF programs")
 NETFILTER: Final = Work("netfilter", "filtered packets or tracked connections")
-POLLING: Final = Work("polling", "polled a block device")
+POLLING: Final = Work("polling", "polled a device or a ring of requests")
 COMPLETION: Final = Work("completion", "completed block I/O")
 FUTEX: Final = Work("futex", "waited for and woke threads (futex)")
 FORK: Final = Work("fork", "started or ended processes")
@@ -57,7 +64,7 @@ _GROUPS: Final = (
     (of.PAGES, _PAGES := 1 << 3),
     (of.WALK, _WALK := 1 << 4),
     (of.FLUSH, _FLUSH := 1 << 5),
-    (of.READS, _READS := 1 << 6),
+    (of.READS_NUMA_STAT, _READS_NUMA_STAT := 1 << 6),
     (of.VISITS, _VISITS := 1 << 7),
     (of.RECLAIM, _RECLAIM := 1 << 8),
     (of.SHOOTDOWN, _SHOOTDOWN := 1 << 9),
@@ -79,8 +86,16 @@ _GROUPS: Final = (
     (of.BALANCING, _BALANCING := 1 << 25),
     (of.TIMERS, _TIMERS := 1 << 26),
     (of.CALLS, _CALLS := 1 << 27),
+    (of.READS_STAT, _READS_STAT := 1 << 28),
+    (of.NEXT, _NEXT := 1 << 29),
+    (of.NUMA, _NUMA := 1 << 30),
+    (of.OFFLINE, _OFFLINE := 1 << 31),
+    (of.MIGRATION, _MIGRATION := 1 << 32),
+    (of.TRIM, _TRIM := 1 << 33),
+    (of.MADVISE, _MADVISE := 1 << 34),
+    (of.DRAIN, _DRAIN := 1 << 35),
 )
-_BPF, _IN, _SOFT, _OUT = 1 << 28, 1 << 29, 1 << 30, 1 << 31
+_BPF, _IN, _SOFT, _OUT, _MEMCG = 1 << 36, 1 << 37, 1 << 38, 1 << 39, 1 << 40
 _BEGINNINGS: Final = ((of.FLUSH_BEGINNINGS, _FLUSH), (of.BPF_BEGINNINGS, _BPF))
 _MARKS: Final = {IRQ: _IN, SOFTIRQ: _SOFT, LEFT: _OUT}
 
@@ -88,9 +103,14 @@ _MARKS: Final = {IRQ: _IN, SOFTIRQ: _SOFT, LEFT: _OUT}
 _KINDS: Final = (
     (_BPF, BPF),
     (_SHOOTDOWN, SHOOTDOWN),
+    (_NUMA, NUMA),
+    (_OFFLINE, OFFLINE),
     (_COMPACTION, COMPACTION),
+    (_MIGRATION, MIGRATION),
+    (_TRIM, TRIM),
     (_UNMAP, UNMAP),
     (_WRITEBACK, WRITEBACK),
+    (_DRAIN, CHARGE),
     (_FAULT, FAULT),
     (_LOCK, LOCK),
     (_CGROUPFS, CGROUPFS),
@@ -121,11 +141,35 @@ _IN_INTERRUPT: Final = (
 _DULL: Final = (
     *("_raw_", "__raw_", "rcu_read_", "__rcu_read_", "preempt_", "native_", "__cond_resched", "_cond_resched", "asm_"),
     *("__schedule", "schedule", "io_schedule", "context_switch", "__switch_to"),
+    *("css_next_", "css_rightmost_"),
+    *("__x86_indirect_", "__x86_return_thunk", "srso_", "retbleed_"),  # arch/x86/lib/retpoline.S
 )
 
 
-def work(stack: Sequence[str]) -> Work:
-    """What a kernel stack, innermost function first, was busy with. Without a name on it nothing is known."""
+class Walks(NamedTuple):
+    """Which of the files that once were a walk over all memory cgroups below one still are, on some kernel."""
+
+    numa_stat: bool = True
+    stat: bool = True
+
+
+_NOT_KNOWN: Final = Walks()
+
+
+def walks(release: str, stacks: Iterable[Sequence[str]] = ()) -> Walks:
+    """By the release, and by stacks of that kernel: one on which the walk is seen below the file settles it."""
+    known = re.match(r"(\d{1,4})\.(\d{1,4})", release)
+    version = (int(known[1]), int(known[2])) if known else (0, 0)
+    seen = 0
+    for stack in stacks:
+        found, above = _found(stack)
+        seen |= found if found & (_WALK | _NEXT) and not found & (_VISITS | _RECLAIM) and not above else 0
+    return Walks(version < (5, 8) or bool(seen & _READS_NUMA_STAT), version < (5, 2) or bool(seen & _READS_STAT))
+
+
+def work(stack: Sequence[str], walked: Walks = _NOT_KNOWN) -> Work:
+    """What a kernel stack, innermost function first, was busy with. Without a name on it nothing is known; nor are the files
+    that its kernel walks groups for, unless somebody says."""
     found, above = _found(stack)
     if found & _NETWORK:
         return NETWORK
@@ -136,26 +180,42 @@ def work(stack: Sequence[str]) -> Work:
         return CONSOLE
     if found & _OOM:
         return OOM
-    kind = _memcg(found) or _first(found, _KINDS)
+    if found & _MADVISE and found & _UNMAP:
+        found |= _TRIM
+    kind = _memcg(found, walked, stack) or _first(found, _KINDS)
     if kind is not None:
         return kind
-    named = next((name for name in stack if name and not name.startswith("[")), "")
-    return Work("kernel", f"was in {_bare(named)}") if named else UNKNOWN
+    named = _telling(stack)
+    return Work("kernel", f"was in {named[0]}") if named else UNKNOWN
 
 
-def _memcg(found: int) -> Work | None:
-    if found & _PAGES:
+def _memcg(found: int, walked: Walks, stack: Sequence[str]) -> Work | None:
+    if found & _PAGES or (found & _VISITS and _scanner(stack)):
         return RECLAIM
     if found & _WALK:
         return WALK
     if found & _FLUSH:
         return FLUSH
-    if found & _READS:
+    if found & _NEXT and found & (_MEMCG | _VISITS | _RECLAIM):
         return WALK
+    if found & (_READS_NUMA_STAT | _READS_STAT):
+        # memory.stat calls what memory.numa_stat calls, with its own function below it.
+        return WALK if (walked.stat if found & _READS_STAT else walked.numa_stat) else STATISTICS
     if found & _VISITS:
         return RECLAIM if found & _LOCK else WALK
     # Reclaim is where an allocation or a fault may end up; what it in turn ends up in (compaction) is told instead.
     return RECLAIM if found & _RECLAIM and not found & _COMPACTION else None
+
+
+def _scanner(stack: Sequence[str]) -> str:
+    """The shrinker that was told to free something; empty where it was only asked how much it has, or where nobody knows."""
+    names = bare(stack)
+    if of.ASKS_SHRINKERS not in names:
+        return ""
+    called = [name for name in names[: names.index(of.ASKS_SHRINKERS)] if name and not name.startswith("[")]
+    name = called[-1] if called else ""
+    own = name in of.SHRINKERS_OWN or name.startswith(_DULL) or mark(name) != 0
+    return "" if own or "count" in name.split("_") else name
 
 
 def _first(found: int, kinds: Sequence[tuple[int, Work]]) -> Work | None:
@@ -187,6 +247,8 @@ def _traits(name: str) -> int:
         traits |= bit if name in functions else 0
     for beginnings, bit in _BEGINNINGS:
         traits |= bit if name.startswith(beginnings) else 0
+    if "mem_cgroup" in name or "memcg" in name:
+        traits |= _MEMCG
     return traits
 
 
@@ -204,11 +266,17 @@ def spins(stack: Sequence[str]) -> bool:
     return bool(_found(stack)[0] & _LOCK)
 
 
+def _telling(stack: Sequence[str]) -> list[str]:
+    """Names that are not called from everywhere, or the innermost one if all are; none where there are no names."""
+    names = [name for name in bare(stack) if name and not name.startswith("[")]
+    return [name for name in names if not name.startswith(_DULL)] or names[:1]
+
+
 def telling(stack: Sequence[str]) -> str:
     """The innermost function that says what was done: one that the work is known by, or else the first that is not called
     from everywhere."""
-    names = [name for name in bare(stack) if name and not name.startswith("[")]
-    some = [name for name in names if not name.startswith(_DULL)] or names[:1]
-    key = work(names).key
+    some, key = _telling(stack), work(stack).key
+    if key == RECLAIM.key and (scanner := _scanner(stack)):
+        return scanner
     known = () if key in (SOFTIRQS.key, INTERRUPTS.key) else (name for name in some if work([name]).key == key)
     return next(iter(known), some[0] if some else "")

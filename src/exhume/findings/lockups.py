@@ -4,8 +4,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from exhume.findings.events import Event, events
-from exhume.findings.held import Who, blamed
-from exhume.findings.kernel_work import UNKNOWN, Work, work
+from exhume.findings.held import Who, blamed, walked
+from exhume.findings.kernel_work import LOCK, SHOOTDOWN, UNKNOWN, Walks, Work, work
 from exhume.findings.model import Span
 from exhume.recording.recording import Recording
 
@@ -33,6 +33,12 @@ class Lockup:
     def span(self) -> Span:
         return Span(self.core, self.event.time - self.stuck_ns, self.event.time)
 
+    @property
+    def waits(self) -> bool:
+        """For others, by what it does: in D state, for a lock that somebody else has, for cores that do not answer. Those are
+        stuck as well, and it is never because of this one."""
+        return self.kind == "hung-task" or self.work in (LOCK, SHOOTDOWN)
+
 
 def lockups(recording: Recording) -> list[Lockup]:
     """In order of time."""
@@ -49,7 +55,7 @@ def lockups(recording: Recording) -> list[Lockup]:
             continue  # told by the lines of its cores
         if event.kind != "call-trace":
             rest = late.get((event.kind, str(event.time), event.fields.get("cpu", "")), "")
-            found.append(_lockup(event, max(event.fields.get("stack", ""), rest, key=len)))
+            found.append(_lockup(event, max(event.fields.get("stack", ""), rest, key=len), walked(recording)))
     if any(lockup.who is not None for lockup in found):
         cgroups = _cgroups(recording)
         found = [_placed(lockup, cgroups) for lockup in found]
@@ -78,10 +84,10 @@ def _placed(lockup: Lockup, cgroups: dict[tuple[int, str], str]) -> Lockup:
     return lockup if who is None else replace(lockup, who=who._replace(cgroup=cgroups.get((who.pid, who.comm), "")))
 
 
-def _lockup(event: Event, trace: str) -> Lockup:
+def _lockup(event: Event, trace: str, files: Walks) -> Lockup:
     # Of RCU's own thread the trace says where it waits to run, not who keeps it from that.
     stack = tuple(name for name in trace.split(";") if name) if event.kind != "rcu-kthread-starved" else ()
-    did = work(stack) if stack else UNKNOWN
+    did = work(stack, files) if stack else UNKNOWN
     cpu, pid = event.number("cpu"), event.number("pid")
     who = Who(event.fields["comm"], pid or 0, pid or 0) if event.fields.get("comm") else None
     seconds = min(max(0, event.number("seconds") or 0), _LONGEST_S)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from exhume.findings.events import aged
 from exhume.findings.held import Who, belongs
+from exhume.findings.kernel_threads import of_kernel
 from exhume.findings.kernel_work import telling
 from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.sampled import period_ns
@@ -31,8 +32,9 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     traced = by_traces(recording, found)
     enough = {key: walk for key, walk in found.items() if _enough(recording, walk, thresholds)}
     walkers = len(enough) + len(traced)
-    told = [_finding(key[0], walk, _severity(walk, thresholds), walkers) for key, walk in enough.items()]
-    told += [_finding(key[0], walk, aged(walk.age_s, thresholds, "warning"), walkers) for key, walk in traced.items()]
+    told = [_finding(recording, key[0], walk, _severity(walk, thresholds), walkers) for key, walk in enough.items()]
+    for key, walk in traced.items():
+        told.append(_finding(recording, key[0], walk, aged(walk.age_s, thresholds, "warning"), walkers))
     if told:
         told.sort(key=lambda finding: (finding.severity == "info", -finding.number("walked"), finding.subject))
         return Examined(KIND, tuple(told[:_MOST_FINDINGS]))
@@ -59,7 +61,7 @@ def _severity(walk: Walk, thresholds: Thresholds) -> Severity:
     return "warning" if long or walk.densest >= thresholds.memcg_walk_warning_ratio else "info"
 
 
-def _finding(name: str, walk: Walk, severity: Severity, walkers: int) -> Finding:
+def _finding(recording: Recording, name: str, walk: Walk, severity: Severity, walkers: int) -> Finding:
     who, pids = _most(walk.whose), {who.pid for who in walk.whose}
     process = str(who) if len(pids) == 1 else f"{name} [{who.pid} and {len(pids) - 1} more]"
     stack, way, kind, function = _most(walk.stacks), _most(walk.ways), _most(walk.families), telling(_most(walk.stacks))
@@ -67,6 +69,7 @@ def _finding(name: str, walk: Walk, severity: Severity, walkers: int) -> Finding
     evidence = [
         Evidence("process", process, "", walk.source),
         *belongs(who, "/proc/PID/cgroup"),
+        *of_kernel(recording, who, stack),
         Evidence("walked", walked, "ms", walk.source),
         Evidence("longest", stretch, "ms", walk.source),
         Evidence("core", walk.core, "", walk.source),

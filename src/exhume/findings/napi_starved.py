@@ -7,7 +7,7 @@ watched by name, are told by `exhume latency`; they are no sign that a device st
 
 from dataclasses import dataclass, field
 
-from exhume.findings.events import Event, aged, ago, events, netdevs, severity
+from exhume.findings.events import Event, aged, events, netdevs, severity, when
 from exhume.findings.model import SEVERITIES, Evidence, Examined, Finding, Severity, Span
 from exhume.findings.spans import overlap_ns, total_ns
 from exhume.findings.stall_words import described
@@ -187,7 +187,7 @@ def _told(recording: Recording, device: _Device, measured: bool) -> tuple[str, l
     if cpu is not None:
         evidence.append(Evidence("core of the queue" if measured else "core", cpu, "", source))
         said += f", on core {cpu}"
-    said += f" ({ago(late[-1].age_s)})"
+    said += f" ({when(recording, late[-1])})"
     evidence.append(Evidence("line", worst.message, "", "kernel log"))
     return said, evidence, due
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from exhume.findings.events import Event, ago, events, netdevs, severity
+from exhume.findings.events import Event, events, netdevs, severity, when
 from exhume.findings.model import SEVERITIES, Evidence, Examined, Finding, Span
 from exhume.findings.napi_starved import RESETS, interrupt_missing
 from exhume.findings.stretches import growth, ordered
@@ -106,7 +106,7 @@ def _from_log(recording: Recording, device: str, seen: list[Event], counted: lis
         else "stopped sending"
     )
     times = "once" if len(resets) == 1 else f"{len(resets)} times"
-    summary = f"{device}{f' ({driver})' if driver else ''} {did} {times}, last {ago(last.age_s)}"
+    summary = f"{device}{f' ({driver})' if driver else ''} {did} {times}, last {when(recording, last)}"
     if reason and missing is None:
         summary += f"; reason: {reason}"
     if missing is not None:

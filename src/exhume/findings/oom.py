@@ -62,6 +62,8 @@ def _finding(seen: list[Event], limit: str, where: str, thresholds: Thresholds) 
     summary += f": {len(seen)} killed, last {printable(last.subject) or 'a process'} {ago(last.age_s)}"
     if victims:
         evidence.append(Evidence("process", max(victims, key=lambda name: (victims[name], name)), "", _LOG))
+    if limit or cgroup:
+        evidence.append(Evidence("cgroup", limit or cgroup, "", _LOG))
     if cgroup:
         evidence.append(Evidence("its cgroup", cgroup, "", _LOG))
         if cgroup != limit:

@@ -1,8 +1,9 @@
-"""page-fault-storm: memory is read from disk again and again (major faults), or page faults are most of what the cores do."""
+"""page-fault-storm: memory is read again and again (major faults), or page faults are most of what the cores do."""
 
 from exhume.findings.held import Who
 from exhume.findings.kernel_work import FAULT
 from exhume.findings.machine import KERNEL, machine
+from exhume.findings.major_faults import major_faults
 from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.sampled_work import Sampled, Whose, most, sampled
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
@@ -23,7 +24,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if major is None and seen is None:
         return Examined(KIND, unseen=recording.why_off("vmstat"))
     if major is not None and (stretches := major.above(thresholds.major_faults, shortest)):
-        return Examined(KIND, (_major(recording, seen, times(stretches)),))
+        return Examined(KIND, (_major(recording, thresholds, seen, times(stretches)),))
     minor = _minor(recording, thresholds, seen, shortest)
     if minor is not None:
         return Examined(KIND, (minor,))
@@ -35,22 +36,19 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     return Examined(KIND, ruled_out=", ".join(said))
 
 
-def _major(recording: Recording, seen: Sampled | None, parts: list[tuple[int, int]]) -> Finding:
-    faults = growth(recording, "vmstat_pgmajfault")
-    rate = faults.mean(parts) if faults is not None else 0.0
-    evidence = [Evidence("major faults", round(rate), "per second", "/proc/vmstat pgmajfault")]
-    # One counter for both kinds until 170b04b7ae49 (5.9).
-    for name in ("workingset_refault_file", "workingset_refault"):
-        refaults = growth(recording, f"vmstat_{name}")
-        if refaults is not None:
-            evidence.append(Evidence("refaults", round(refaults.mean(parts)), "pages/s", f"/proc/vmstat {name}"))
-            break
-    evidence += _share(seen, parts)
-    summary = f"{rate:,.0f} major page faults a second: memory in use is read from disk again"
+def _major(recording: Recording, thresholds: Thresholds, seen: Sampled | None, parts: list[tuple[int, int]]) -> Finding:
+    """A storm only if it is read again and somebody waits for it: whoever starts reads all that it has for the first time."""
+    read = major_faults(recording, seen, seen.doing(FAULT) if seen is not None else None, parts)
+    evidence = [*read.evidence, *_share(seen, parts)]
+    summary = f"{read.rate:,.0f} major page faults a second: {read.words}"
+    severity: Severity = "info" if read.new else "warning"
+    if not read.new and read.waited is not None and read.waited < thresholds.fault_wait_ratio:
+        severity = "info"
+        summary += f"; hardly anybody waits for it ({read.waited:.0%} of the time)"
     whose, source = _by_counts(recording, parts), "/proc/PID/stat majflt"
     if whose is None and seen is not None:
         whose, source = seen.most_by(seen.during(parts) & seen.doing(FAULT)), _SAMPLES
-    return _finding("warning", summary, evidence, whose, source, parts)
+    return _finding(severity, summary, evidence, whose, source, parts)
 
 
 def _minor(recording: Recording, thresholds: Thresholds, seen: Sampled | None, shortest: int) -> Finding | None:

@@ -8,7 +8,7 @@ a write to memory.reclaim or memory.force_empty, is nobody's shortage.
 from dataclasses import dataclass
 
 from exhume.findings.model import Evidence, Examined, Finding, Severity
-from exhume.findings.reclaim_time import Place, direct, shares, where
+from exhume.findings.reclaim_time import WAITED, Place, direct, shares, where
 from exhume.findings.stretches import SECOND_NS, Steps, Stretch, growth, ordered, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
@@ -20,8 +20,10 @@ KIND = "reclaim"
 _EXPLAINS = 0.5
 # Of what kswapd scans; less is a hunt for pages that are all in use.
 _FREES = 0.5
-# Share of all cores' time below which nobody reclaims: who waits for memory then waits for pages to be read again.
+# Share of all cores' time below which nobody reclaims or compacts: who waits for memory then waits for pages to be read again.
 _NOBODY = 0.002
+# Direct compactions a second from which somebody compacts, where no stacks were sampled.
+_STALLS = 1.0
 # The share from which reclaim that was asked for is told.
 _TOLD = 0.01
 
@@ -89,13 +91,28 @@ class _Measured:
     waited: float | None
     spent: float | None
     apart: dict[str, float]
-    """Of the samples: kswapd's share of all cores' time, that of reclaim that was asked for, and what only walked groups."""
+    """Of the samples: kswapd's share of all cores' time, that of reclaim that was asked for, that of compaction, and what only
+    walked groups."""
+    stalls: float | None
+    """How often a task compacted memory itself, a second (/proc/vmstat compact_stall)."""
+
+    @property
+    def compacts(self) -> bool:
+        """PSI counts direct compaction as waiting for memory (psi_memstall_enter in __alloc_pages_direct_compact)."""
+        if "compaction" in self.apart:
+            return self.apart["compaction"] >= _NOBODY
+        return self.stalls is not None and self.stalls >= _STALLS
 
     @property
     def nobody(self) -> bool:
-        """Whether it was seen that nobody reclaims, on the node or inside a limit."""
+        """Whether it was seen that nobody reclaims, on the node or inside a limit, nor compacts."""
         asked = self.apart.get("asked", 0.0)
-        return self.spent is not None and max(self.spent, asked) < _NOBODY and not self.scanned and not self.kswapd
+        quiet = not self.scanned and not self.kswapd and not self.compacts
+        return self.spent is not None and max(self.spent, asked) < _NOBODY and quiet
+
+    def quiet(self, least: float) -> bool:
+        """Whether it was seen that the node reclaims next to nothing: who waits then waits inside a limit of its own."""
+        return self.scanned is not None and self.scanned + (self.kswapd or 0.0) < least and not self.compacts
 
 
 def _measured(recording: Recording, signs: _Signs, found: dict[str, list[Stretch]], parts: list[tuple[int, int]]) -> _Measured:
@@ -110,6 +127,7 @@ def _measured(recording: Recording, signs: _Signs, found: dict[str, list[Stretch
         None if waited_us is None else waited_us / 1e6,
         mean("spent", signs.spent),
         shares(recording, parts),
+        mean("waited", growth(recording, "vmstat_compact_stall")),
     )
 
 
@@ -131,13 +149,17 @@ def _finding(recording: Recording, thresholds: Thresholds, signs: _Signs, found:
     if found["waited"] and seen.nobody:
         summary += ", but nothing was reclaimed meanwhile: they waited for pages to be read again"
     evidence = _evidence(recording, seen, signs.spent_source, parts)
-    place = where(recording, parts, thresholds.memory_wait_ratio)
+    place = where(recording, parts, thresholds.memory_wait_ratio, seen.quiet(thresholds.direct_reclaim_pages))
     if place is not None:
         summary += _told(place)
-        evidence.append(Evidence("cgroup", place.cgroup, "", place.source))
+        evidence.append(Evidence("cgroup" if place.limit else "waits most", place.cgroup, "", place.source))
         evidence.append(Evidence(place.what, round(place.share, 3), place.of, place.source))
     if seen.apart.get("asked", 0.0) >= _TOLD:
         summary += f"; {seen.apart['asked']:.0%} of all cores' time went into reclaim that a program asked for"
+    if seen.apart.get("compaction", 0.0) >= _TOLD:
+        summary += (
+            f"; {seen.apart['compaction']:.0%} of all cores' time went into compaction: free memory is there, in small pieces"
+        )
     if seen.apart.get("walk", 0.0) >= _EXPLAINS:
         summary += f"; {seen.apart['walk']:.0%} of it only goes from one memory cgroup to the next"
     severity = _severity(recording, found, seen)
@@ -147,7 +169,10 @@ def _finding(recording: Recording, thresholds: Thresholds, signs: _Signs, found:
 def _told(place: Place) -> str:
     whose = str(owner(place.cgroup))
     named = f"{whose}, {place.cgroup}" if whose and whose not in place.cgroup else place.cgroup
-    return f", most in {printable(named)} ({place.share:.0%})"
+    if place.limit:
+        return f", most in {printable(named)} ({place.share:.0%}), at its own limit"
+    does = "waits most" if place.of == WAITED else "reclaims most"
+    return f"; {printable(named)} {does} ({place.share:.0%}), which does not say who took the memory"
 
 
 def _severity(recording: Recording, found: dict[str, list[Stretch]], seen: _Measured) -> Severity:
@@ -174,6 +199,8 @@ def _evidence(recording: Recording, seen: _Measured, spent_source: str, parts: l
         ("direct share", seen.spent, whole, spent_source),
         ("kswapd share", seen.apart.get("kswapd"), whole, samples),
         ("asked share", seen.apart.get("asked"), whole, samples),
+        ("compaction share", seen.apart.get("compaction"), whole, samples),
+        ("compaction stalls", seen.stalls, "per second", "/proc/vmstat compact_stall"),
         ("walk share", seen.apart.get("walk"), "of the samples in reclaim", samples),
         ("zombies", _zombies(recording), "memory cgroups", "memcg"),
         ("waited for memory", seen.waited, "of the time", "/proc/pressure/memory some"),

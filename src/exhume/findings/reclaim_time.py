@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exhume.findings.kernel_work import WALK
-from exhume.findings.sampled_work import BY_KSWAPD, BY_ORDER, BY_TASK, Sampled, sampled
+from exhume.findings.kernel_work import COMPACTION, WALK
+from exhume.findings.sampled_work import BY_KSWAPD, BY_LIMIT, BY_ORDER, Sampled, sampled
 from exhume.findings.stretches import SECOND_NS, Steps, growth
 from exhume.recording.recording import Recording
 
 PROBES = "latency-reclaim"
 WAITED = "of the time"
+# Fewer samples of a group that reclaim do not tell for whom.
+_FEWEST = 5
 Parts = Iterable[tuple[int, int]]
 
 
@@ -21,13 +23,15 @@ class _Row(NamedTuple):
     end: int
     seconds: float
     cgroup: str
+    limit: bool
+    """For a cgroup at its limit; otherwise for the node."""
 
 
 def direct(recording: Recording) -> tuple[Steps, str] | None:
     """Tasks that reclaim for themselves, as a share of all cores' time, and by which source. None where nothing shows it."""
     seen = sampled(recording)
     if seen is not None:
-        return seen.steps(seen.reclaims == BY_TASK), "stack samples"
+        return seen.steps(seen.direct), "stack samples"
     if not recording.on(PROBES):
         return None
     start, end = recording.window
@@ -44,7 +48,8 @@ def direct(recording: Recording) -> tuple[Steps, str] | None:
 
 
 def shares(recording: Recording, parts: Parts) -> dict[str, float]:
-    """Of all cores' time meanwhile: kswapd's, and what was asked for; of reclaim, what only went from group to group."""
+    """Of all cores' time meanwhile: kswapd's, what was asked for, and compaction's, which tasks wait for like for reclaim; of
+    reclaim, what only went from group to group."""
     seen = sampled(recording)
     if seen is None:
         return {}
@@ -54,6 +59,7 @@ def shares(recording: Recording, parts: Parts) -> dict[str, float]:
     found = {
         "kswapd": seen.steps(seen.reclaims == BY_KSWAPD).mean(parts),
         "asked": seen.steps(seen.reclaims == BY_ORDER).mean(parts),
+        "compaction": seen.steps(seen.doing(COMPACTION)).mean(parts),
     }
     if count := int(reclaims.sum()):
         found["walk"] = int((reclaims & seen.doing(WALK)).sum()) / count
@@ -66,16 +72,46 @@ class Place(NamedTuple):
     share: float
     of: str
     source: str
+    limit: bool = False
+    """It was seen that the group is at its own limit. Otherwise it waits for memory that others may have taken."""
 
     @property
     def what(self) -> str:
         return "waited there" if self.of == WAITED else "its share"
 
 
-def where(recording: Recording, parts: Parts, least: float) -> Place | None:
-    """The cgroup that most of it is for. By pressure on v2; else by the probes; else by whose samples reclaim."""
+def where(recording: Recording, parts: Parts, least: float, quiet: bool) -> Place | None:
+    """The cgroup that most of it is for. By pressure on v2; else by the probes; else by whose samples reclaim.
+
+    That it waits does not tell who took the memory, unless it is its own limit that it waits at: either the node reclaims
+    nothing meanwhile (`quiet`), or the group's own stacks or the probes show reclaim for a limit.
+    """
     parts = list(parts)
-    return _by_pressure(recording, parts, least) or _by_probes(recording, parts) or _by_samples(sampled(recording), parts)
+    seen = sampled(recording)
+    place = _by_pressure(recording, parts, least) or _by_probes(recording, parts) or _by_samples(seen, parts)
+    if place is None:
+        return None
+    sampled_so = seen is not None and _sampled_at_limit(seen, parts, place.cgroup)
+    return place._replace(limit=quiet or sampled_so or _probed_at_limit(recording, parts, place.cgroup))
+
+
+def _probed_at_limit(recording: Recording, parts: list[tuple[int, int]], cgroup: str) -> bool:
+    spent: Counter[bool] = Counter()
+    for row in recording.derived("latency", _rows):
+        if _within(cgroup, row.cgroup) and any(row.start <= end and row.end >= start for start, end in parts):
+            spent[row.limit] += round(row.seconds * 1e9)
+    return spent[True] > spent[False]
+
+
+def _sampled_at_limit(seen: Sampled, parts: list[tuple[int, int]], cgroup: str) -> bool:
+    inside = [thread for thread, who in seen.known.items() if _within(cgroup, who.cgroup)]
+    its = seen.during(parts) & seen.direct & np.isin(seen.threads, inside)
+    count = int(its.sum())
+    return count >= _FEWEST and 2 * int((its & (seen.reclaims == BY_LIMIT)).sum()) >= count
+
+
+def _within(parent: str, cgroup: str) -> bool:
+    return cgroup == parent or cgroup.startswith(parent.rstrip("/") + "/")
 
 
 def _by_pressure(recording: Recording, parts: list[tuple[int, int]], least: float) -> Place | None:
@@ -115,7 +151,7 @@ def _by_probes(recording: Recording, parts: list[tuple[int, int]]) -> Place | No
 def _by_samples(seen: Sampled | None, parts: list[tuple[int, int]]) -> Place | None:
     if seen is None:
         return None
-    found = seen.by_cgroup(seen.during(parts) & (seen.reclaims == BY_TASK))
+    found = seen.by_cgroup(seen.during(parts) & seen.direct)
     if not found or found[0][1] < 0.5:
         return None
     return Place(*found[0], "of the samples in reclaim", "stack samples")
@@ -127,5 +163,5 @@ def _rows(recording: Recording) -> list[_Row]:
     for row in recording["latency"].rows():
         if row["what"] == "reclaim" and row["stage"] in ("direct", "memcg"):
             seconds = row["sum"] / 1e9 * 1000 / (row["share"] if 0 < row["share"] <= 1000 else 1000)
-            found.append(_Row(row["time"] - SECOND_NS, row["time"], seconds, row["name"]))
+            found.append(_Row(row["time"] - SECOND_NS, row["time"], seconds, row["name"], row["stage"] == "memcg"))
     return found

@@ -15,19 +15,23 @@ from exhume.recording.recording import Ints, Recording
 
 Mask: TypeAlias = NDArray[np.bool_]
 
-# mm/vmscan.c, mm/page_alloc.c: who reclaims. kswapd does it for everybody, a task that needs memory for itself (direct), and
-# a task may be told to by a write to a file of a cgroup or of /proc (asked), which is nobody's shortage of memory.
+# mm/vmscan.c, mm/page_alloc.c: who reclaims. kswapd does it for everybody, a task that needs memory for itself (direct),
+# because the node has none left or because a cgroup is at its limit. And a task may be told to by a write to a file of a cgroup
+# or of /proc (asked), which is nobody's shortage of memory.
 _KSWAPD: Final = frozenset("kswapd balance_pgdat kswapd_shrink_node".split())
-_DIRECT: Final = frozenset(
-    "try_to_free_pages __alloc_pages_direct_reclaim __perform_reclaim try_to_free_mem_cgroup_pages "
-    "try_charge_memcg reclaim_high mem_cgroup_handle_over_high do_try_to_free_pages".split()
+_OF_NODE: Final = frozenset("try_to_free_pages __alloc_pages_direct_reclaim __perform_reclaim".split())
+# mm/memcontrol.c: memory.max (a charge that fails) and memory.high (on the way back to user space)
+_OF_LIMIT: Final = frozenset(
+    "try_to_free_mem_cgroup_pages try_charge_memcg try_charge reclaim_high mem_cgroup_handle_over_high "
+    "__mem_cgroup_handle_over_high".split()
 )
+_EITHER: Final = frozenset(("do_try_to_free_pages",))
 # mm/memcontrol.c, memcontrol-v1.c, vmscan.c, fs/drop_caches.c
 _ASKED: Final = frozenset(
     "mem_cgroup_force_empty_write mem_cgroup_force_empty mem_cgroup_resize_max mem_cgroup_resize_limit memory_max_write "
     "memory_high_write memory_reclaim user_proactive_reclaim drop_caches_sysctl_handler".split()
 )
-BY_KSWAPD, BY_TASK, BY_ORDER = 1, 2, 3
+BY_KSWAPD, BY_TASK, BY_ORDER, BY_LIMIT = 1, 2, 3, 4
 
 
 class Whose(NamedTuple):
@@ -50,7 +54,7 @@ class Sampled:
     kinds: tuple[str, ...]
     """The keys of the kinds of work that `works` counts through."""
     reclaims: NDArray[np.int8]
-    """Who reclaimed in it: BY_KSWAPD, BY_TASK, BY_ORDER, or 0."""
+    """Who reclaimed in it: BY_KSWAPD, BY_TASK (direct), BY_LIMIT (direct, for a cgroup at its limit), BY_ORDER, or 0."""
     edges: Ints
     whole: Floats
     """How many samples all cores have in each second, or would have."""
@@ -63,6 +67,12 @@ class Sampled:
     @property
     def busy(self) -> Mask:
         return ~self.doing(IDLE)
+
+    @property
+    def direct(self) -> Mask:
+        """Tasks that reclaim for themselves, for the node's sake or for that of a limit."""
+        mask: Mask = np.isin(self.reclaims, (BY_TASK, BY_LIMIT))
+        return mask
 
     @property
     def named(self) -> bool:
@@ -175,4 +185,8 @@ def _reclaims(names: Sequence[str]) -> int:
         return BY_KSWAPD
     if found & _ASKED:
         return BY_ORDER
-    return BY_TASK if found & _DIRECT else 0
+    if found & _OF_NODE:
+        return BY_TASK
+    if found & _OF_LIMIT:
+        return BY_LIMIT
+    return BY_TASK if found & _EITHER else 0

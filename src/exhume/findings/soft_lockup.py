@@ -1,8 +1,13 @@
-"""soft-lockup: the kernel itself noticed a core that did not schedule, an RCU stall, or a task that hung."""
+"""soft-lockup: the kernel itself noticed a core that did not schedule, an RCU stall, or a task that hung.
+
+Of cores that are stuck at once one is the reason and the others wait for it: each is told by itself, those that do something
+first, and of these the one that was stuck first.
+"""
 
 from exhume.findings.events import ago, severity
 from exhume.findings.held import belongs
-from exhume.findings.kernel_work import UNKNOWN, telling
+from exhume.findings.kernel_threads import of_kernel
+from exhume.findings.kernel_work import UNKNOWN, spins, telling
 from exhume.findings.lockups import Lockup, lockups
 from exhume.findings.model import Evidence, Examined, Finding
 from exhume.findings.stall_words import SHARES, text
@@ -27,13 +32,12 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     seen = lockups(recording)
     if not seen and not recording.on("kernel-log"):
         return Examined(KIND, unseen=recording.why_off("kernel-log"))
-    findings = [
-        _finding(part, name, thresholds)
-        for kind, name in _NAMES.items()
-        for part in _parts([lockup for lockup in seen if lockup.kind == kind])
-    ]
-    if findings:
-        return Examined(KIND, tuple(findings))
+    alike: dict[tuple[str, int], list[Lockup]] = {}
+    for lockup in seen:
+        alike.setdefault((lockup.kind, lockup.core), []).append(lockup)
+    parts = sorted((part for some in alike.values() for part in _parts(some)), key=lambda part: _order(_first(part)))
+    if parts:
+        return Examined(KIND, tuple(_finding(recording, part, thresholds) for part in parts))
     return Examined(KIND, ruled_out="none in the kernel log (it needs about 20 s of one; shorter stalls leave no line)")
 
 
@@ -47,13 +51,21 @@ def _parts(seen: list[Lockup]) -> list[list[Lockup]]:
     return parts
 
 
-def _finding(seen: list[Lockup], name: str, thresholds: Thresholds) -> Finding:
-    last = seen[-1]
-    # The one that says most: with a trace, and of those the longest, and the latest.
-    worst = max(seen, key=lambda one: (one.work != UNKNOWN, one.stuck_ns, one.event.time, one.core))
+def _first(seen: list[Lockup]) -> Lockup:
+    """The one that says most: with a trace, not of one that waits for others, and the one that was stuck first."""
+    return min(seen, key=lambda one: (one.work == UNKNOWN, *_order(one)))
+
+
+def _order(one: Lockup) -> tuple[bool, bool, int, int, int, int]:
+    kind = tuple(_NAMES).index(one.kind)
+    return one.waits, spins(one.stack), one.span.start, one.event.time, one.core, kind
+
+
+def _finding(recording: Recording, seen: list[Lockup], thresholds: Thresholds) -> Finding:
+    worst, last = _first(seen), seen[-1]
     current = severity(last.event, thresholds, "warning" if last.kind == "hung-task" else "critical")
     evidence = [Evidence("lines", len(seen), "", _LINE), Evidence("last line", last.event.message, "", _LINE)]
-    said = f"the kernel reported {name}"
+    said = f"the kernel reported {_NAMES[worst.kind]}"
     if worst.core >= 0:
         evidence.append(Evidence("core", worst.core, "", _LINE))
         said += f" on core {worst.core}"
@@ -61,8 +73,11 @@ def _finding(seen: list[Lockup], name: str, thresholds: Thresholds) -> Finding:
         said += f" in {printable(str(worst.who), 64)}"
         if worst.who.tid >= 0:
             evidence += [Evidence("process", str(worst.who), "", _LINE), *belongs(worst.who, _LINE)]
-    if worst.stuck_ns:
-        seconds = worst.stuck_ns // 10**9
+            evidence += of_kernel(recording, worst.who, worst.stack)
+    if worst.waits:
+        evidence.append(Evidence("waits", 1, "for others: it is held up, not what holds up", _TRACE if worst.stack else _LINE))
+    if stuck_ns := max(one.stuck_ns for one in seen if one.who == worst.who):
+        seconds = stuck_ns // 10**9
         evidence.append(Evidence("stuck for", seconds, "s", _LINE))
         said += f", stuck for {seconds} s" if worst.kind != "hung-task" else f", which waits for more than {seconds} s"
     if worst.stack:

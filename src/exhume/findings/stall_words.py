@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from exhume.findings.events import ago
 from exhume.findings.held import INTERRUPT, Who
+from exhume.findings.kernel_threads import of_kernel
 from exhume.findings.kernel_work import (
     CGROUPFS,
     COMPACTION,
@@ -13,10 +14,16 @@ from exhume.findings.kernel_work import (
     FORK,
     IDLE,
     LOCK,
+    MIGRATION,
     NETWORK,
+    NUMA,
+    OFFLINE,
     OOM,
+    POLLING,
     RECLAIM,
     SHOOTDOWN,
+    STATISTICS,
+    TRIM,
     UNKNOWN,
     UNMAP,
     USER,
@@ -36,6 +43,7 @@ SAMPLED = "stack samples of the core meanwhile"
 SHARES = {
     WALK: "walked memory cgroups",
     FLUSH: "summed up statistics",
+    STATISTICS: "read statistics",
     RECLAIM: "reclaimed memory",
     CONSOLE: "printed to a console",
     NETWORK: "network itself",
@@ -43,7 +51,12 @@ SHARES = {
     FAULT: "served page faults",
     WRITEBACK: "wrote pages back",
     UNMAP: "gave back memory",
+    TRIM: "trimmed its memory",
     COMPACTION: "compacted memory",
+    NUMA: "balanced memory between nodes",
+    OFFLINE: "emptied memory to be taken away",
+    MIGRATION: "moved pages elsewhere",
+    POLLING: "polled",
     OOM: "looked for a process to kill",
     LOCK: "spun on a lock",
     SHOOTDOWN: "waited for other cores",
@@ -177,23 +190,24 @@ def _evidence(recording: Recording, stalls: list[Stall], longest: Stall, groups:
     reason = recording.sources().get("latency", {}).get("reason", "")
     if reason:
         evidence.append(Evidence("measured by", reason, "", MEASURED))
-    return evidence + _offender(stalls, groups)
+    return evidence + _offender(recording, stalls, groups)
 
 
-def _offender(stalls: list[Stall], groups: list[_Group]) -> list[Evidence]:
+def _offender(recording: Recording, stalls: list[Stall], groups: list[_Group]) -> list[Evidence]:
     """Who made it wait longest; of what was done meanwhile only what stacks, or the name of a thread of the network's, say."""
     whole = max(1, sum(stall.ns for stall in stalls))
     worst, evidence = groups[0], []
+    deepest = max(worst.stalls, key=lambda stall: (stall.samples, stall.stack))
     if worst.who is not None and worst.who.tid > 0:
         evidence.append(Evidence("process", _name(worst), "", MEASURED))
         evidence.append(Evidence("its share", round(worst.late_ns / whole, 3), "of the late time", MEASURED))
         if worst.who.cgroup:
             evidence.append(Evidence("its cgroup", worst.who.cgroup, "", "/proc/PID/cgroup"))
+        evidence += of_kernel(recording, worst.who, deepest.stack)
     if worst.work not in (UNKNOWN, IDLE):
         evidence.append(Evidence("it", worst.work.words, "", SAMPLED if worst.stalls[0].stack else "who it is"))
     if policy := max((stall.policy for stall in worst.stalls), default=""):
         evidence.append(Evidence("policy", policy, "", "/proc/TID/stat"))
-    deepest = max(worst.stalls, key=lambda stall: (stall.samples, stall.stack))
     if deepest.stack:
         evidence.append(Evidence("stack", text(deepest.stack), "", SAMPLED))
     for work, what in SHARES.items():

@@ -14,8 +14,8 @@ import numpy as np
 
 from exhume.findings.cores import cores
 from exhume.findings.events import Event, events
-from exhume.findings.held import NOBODY, REST, Held, Who, blamed, held, of_network
-from exhume.findings.kernel_work import IDLE, NETWORK, UNKNOWN, Work, work
+from exhume.findings.held import NOBODY, REST, Held, Who, blamed, held, of_network, walked
+from exhume.findings.kernel_work import IDLE, NETWORK, UNKNOWN, Walks, Work, work
 from exhume.findings.model import Span
 from exhume.findings.spans import merged, overlap_ns, total_ns
 from exhume.recording.recording import Recording
@@ -81,7 +81,8 @@ def stalls(recording: Recording) -> tuple[Stall, ...]:
 def _as_told(recording: Recording) -> list[Stall]:
     told = recording.derived("events", _told)
     until = _seen_until(recording) if told else _Until(())
-    found = (_stall(event, until.after(event.time) if lasts else event.time) for event, lasts in told)
+    files = walked(recording)
+    found = (_stall(event, until.after(event.time) if lasts else event.time, files) for event, lasts in told)
     return sorted((stall for stall in found if stall is not None), key=_order)
 
 
@@ -111,13 +112,13 @@ def _order(stall: Stall) -> tuple[object, ...]:
     return stall.start, stall.end, stall.core, *of
 
 
-def _stall(event: Event, end: int) -> Stall | None:
+def _stall(event: Event, end: int, files: Walks) -> Stall | None:
     length = (event.number("us") or 0) * 1000
     start = event.time - length
     if not 0 < length <= end - start <= _LONGEST_NS or abs(end) >= _FURTHEST_NS:
         return None
     number = event.number
-    who, did, stack = _told_holder(event)
+    who, did, stack = _told_holder(event, files)
     return Stall(
         event.fields.get("what", ""),
         core if (core := number("cpu")) is not None else -1,
@@ -136,7 +137,7 @@ def _stall(event: Event, end: int) -> Stall | None:
     )
 
 
-def _told_holder(event: Event) -> tuple[Who | None, Work, tuple[str, ...]]:
+def _told_holder(event: Event, files: Walks) -> tuple[Who | None, Work, tuple[str, ...]]:
     tid = event.number("offender_tid")
     if tid is None:
         return None, UNKNOWN, ()
@@ -145,7 +146,7 @@ def _told_holder(event: Event) -> tuple[Who | None, Work, tuple[str, ...]]:
     fields = event.fields
     who = Who(fields.get("offender_comm", ""), event.number("offender_pid") or 0, tid, fields.get("offender_cgroup", ""))
     stack = tuple(name for name in fields.get("stack", "").split(";") if name)
-    did = work(stack) if stack else NETWORK if of_network(who) else UNKNOWN
+    did = work(stack, files) if stack else NETWORK if of_network(who) else UNKNOWN
     return blamed(who, did), did, stack
 
 

@@ -53,7 +53,8 @@ def _of_node(recording: Recording, cores: Machine, parts: list[tuple[int, int]],
     # that a quota holds back count as waiting, too (seen on 6.18: 88 % of the time, with 64 % of the cores idle), so waiting is
     # only put down to steal where no core is left over.
     idle = cores.share(*IDLE, during=parts)
-    hurts = waited is not None and waited >= thresholds.cpu_wait_ratio and idle <= _LEFT_OVER
+    much = stolen >= thresholds.steal_wait_ratio
+    hurts = much and waited is not None and waited >= thresholds.cpu_wait_ratio and idle <= _LEFT_OVER
     lasts = max(end - start for start, end in parts) >= _NEARLY * thresholds.stretch_s * SECOND_NS
     severity: Severity = "warning" if lasts and (stolen >= thresholds.steal_warning_ratio or hurts) else "info"
     return Finding(KIND, "node", severity, parts[0][0], parts[-1][1], summary, tuple(evidence), spans(parts))

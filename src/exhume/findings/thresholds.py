@@ -44,6 +44,10 @@ class Thresholds:
     others_kernel_ratio: float = _threshold(
         0.5, "mean share of the other cores' time in the kernel from which a saturated core is no more than they are"
     )
+    machine_kernel_ratio: float = _threshold(
+        0.8, "mean share of all cores' time in the kernel from which the machine as a whole is told, if it lasts"
+    )
+    machine_kernel_ms: int = _threshold(3000, "how long that must last at a stretch, ms")
     memcg_walk_ms: int = _threshold(
         300, "time that a program spent in the kernel's walk over memory cgroups, in all, from which it is told, ms"
     )
@@ -93,6 +97,11 @@ class Thresholds:
     )
     memory_wait_ratio: float = _threshold(0.1, "share of the window in which some task waited for memory (PSI)")
     major_faults: int = _threshold(1000, "major page faults a second")
+    fault_wait_ratio: float = _threshold(
+        0.1,
+        "share of the time in which some task waited for memory or I/O (PSI) from which major faults are a warning, if what "
+        "they read was in memory a moment ago",
+    )
     minor_faults: int = _threshold(
         100_000, "page faults a second and core, of any kind, told where the kernel takes fault_ratio of all cores' time"
     )
@@ -100,7 +109,8 @@ class Thresholds:
         0.3, "share of the busy time spent on page faults to be told; a warning from this share of all cores' time on"
     )
     steal_ratio: float = _threshold(0.1, "share of all cores' time that the hypervisor gave to others")
-    steal_warning_ratio: float = _threshold(0.2, "the same, from which it is a warning although nobody is seen to wait")
+    steal_warning_ratio: float = _threshold(0.3, "the same, from which it is a warning although nobody is seen to wait")
+    steal_wait_ratio: float = _threshold(0.2, "the same, from which it is one where tasks wait and hardly a core is idle")
     steal_core_ratio: float = _threshold(
         0.5, "share of one core's time that the hypervisor took, for a second or more, to be told"
     )
@@ -110,7 +120,12 @@ class Thresholds:
     dirty_ratio: float = _threshold(
         0.5, "dirty pages and those under writeback, as a share of nr_dirty_threshold, from which writers are held up"
     )
-    printk_rate: int = _threshold(200, "kernel-log records a second")
+    printk_rate: int = _threshold(
+        200, "kernel-log records a second to be told; a warning if they are printed to a console, too"
+    )
+    printk_warning_rate: int = _threshold(
+        1000, "from this rate on they are a warning by themselves: they push the 8,192 records of a log of 256 KiB out in 8 s"
+    )
     console_ratio: float = _threshold(0.3, "share of one core's time spent on printing to a console")
     defunct_processes: int = _threshold(100, "defunct (<defunct>, state Z) processes from which it is a warning")
     crash_restarts: int = _threshold(

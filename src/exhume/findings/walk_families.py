@@ -26,7 +26,7 @@ _STAT: Final = _named(
     "tree_stat"
 )
 # mm/memcontrol.c: a group at its limit; a task that is made to pay for being above memory.high
-_CHARGE: Final = of.CHARGE | {"drain_all_stock"}
+_CHARGE: Final = of.CHARGE
 
 # From what was asked for to how: the first that fits is told.
 _THROUGH: Final = (

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from exhume.findings.held import Who, stack_of, threads_of
+from exhume.findings.held import Who, programs_of, stack_of
 from exhume.findings.kernel_work import FLUSH, WALK, spins
 from exhume.findings.lockups import lockups
 from exhume.findings.model import Span
@@ -80,7 +80,7 @@ def by_samples(recording: Recording) -> Walks:
     stacks, threads, cores, times = (table.ints(name) for name in ("stack", "thread", "core", "time"))
     numbers, which = np.unique(stacks, return_inverse=True)
     walking = np.array([stack_of(recording, number).work.key in _WALKS for number in numbers.tolist()], dtype=np.bool_)[which]
-    known = _programs(recording)
+    known = programs_of(recording)
     keys = {key: i for i, key in enumerate(sorted({_key(who) for who in known.values()}))}
     ids, of_thread = np.unique(threads, return_inverse=True)
     keyed = np.array([keys[_key(known[one])] if one in known else -1 for one in ids.tolist()], dtype=np.int64)[of_thread]
@@ -102,17 +102,6 @@ def by_samples(recording: Recording) -> Walks:
         meanwhile = np.searchsorted(there, times[mine].max(), "right") - np.searchsorted(there, times[mine].min(), "left")
         walk.core_share = len(core) / max(1, int(meanwhile))
     return found
-
-
-def _programs(recording: Recording) -> dict[int, Who]:
-    """By what samples call the thread: who it is, by the name of the process, since threads have any."""
-    table = recording["threads"]
-    names = dict(zip(table.ints("id").tolist(), table.texts("process"), strict=True))
-    return {
-        thread: who._replace(comm=names.get(thread) or who.comm)
-        for thread, who in threads_of(recording).items()
-        if who.tid > 0 and who.pid > 0
-    }
 
 
 def _stretches(cores: Ints, times: Ints, period: int) -> tuple[list[Span], int]:

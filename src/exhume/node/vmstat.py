@@ -7,7 +7,7 @@ from exhume.node.root import Root
 from exhume.recording.recording import Recording
 
 _NAMES = frozenset(
-    "pgfault pgmajfault pswpin pswpout oom_kill compact_stall nr_dirty nr_writeback nr_dirty_threshold "
+    "pgfault pgmajfault pswpin pswpout zswpin oom_kill compact_stall nr_dirty nr_writeback nr_dirty_threshold "
     "nr_vmscan_write nr_vmscan_immediate_reclaim balance_dirty_pages "
     "workingset_refault workingset_refault_file workingset_refault_anon "
     "pgscan_kswapd pgscan_direct pgsteal_kswapd pgsteal_direct drop_pagecache drop_slab".split()

@@ -17,6 +17,8 @@ from exhume.verdict.report import Culprit, Health, Link, Report, RuledOut, Sourc
 
 # How sure a finding on its own names what is wrong: it was measured, but nothing was shown to follow from it.
 ALONE = 0.8
+# Of a core's time, spent on reading what leaked, from which that is harm.
+HURTS = 0.2
 
 
 def judge(recording: Recording, thresholds: Thresholds) -> Report:
@@ -152,7 +154,8 @@ def _summary(named: _Named) -> str:
         # Nothing has come to harm yet: it is only about what is there, and where it comes from.
         if cause.kind == "crash-loop" and len(chain) > 1:
             return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind; no harm seen yet"
-        return cause.summary + ("; no harm seen yet" if cause.kind in CONDITIONS[:3] else "")
+        harmless = cause.kind in CONDITIONS[:3] and cause.number("reading share") < HURTS
+        return cause.summary + ("; no harm seen yet" if harmless else "")
     if cause is last:
         return cause.summary
     title = HYPOTHESES[cause.kind].title(cause) if cause.kind in HYPOTHESES else cause.kind
@@ -170,6 +173,11 @@ def _unexplained(chain: Chain) -> str:
         what = last.summary
     if len(chain) > 1 and chain[0].finding.kind in CAUSES:
         return f"{what}; why is not proven, what may have led to it is below"
+    late = chain[0].finding
+    if len(chain) > 1 and late.kind == "napi-starved":
+        longest = max(late.number("not polled for"), late.number("longest"))
+        what = f"{last.subject} was reset because its packets were not fetched for {longest:,.0f} ms"
+        return f"{what}; who kept its core is not visible"
     # Who held the core, and in what, was seen: what made it do so may still be anybody's guess, but it is an answer.
     seen = last.value("it") if last.kind == "napi-starved" else last.value("stack") if last.kind == "core-saturated" else None
     return what if seen is not None else f"{what}; why is not visible"

@@ -13,14 +13,14 @@ from exhume.lab.scenario import Number, Promise, Scenario, Settings, Truth
 from exhume.lab.workshop import Lab
 
 _STORY = """\
-A device flaps, and the kernel says so each time: hundreds of messages a second, of the kernel itself. Each takes a core until
+A device flaps, and the kernel says so each time: thousands of messages a second, of the kernel itself. Each takes a core until
 it is in the log, and with a serial console at 115,200 baud until it is out there, character after character; that has kept
 network polls waiting on real nodes. Older lines are pushed out of the log, those that would have told about something else
 among them. (The device is a virtual one in a network namespace of its own that goes in and out of promiscuous mode. A console
 that would print that is told not to until the run is over. Lines that a program writes to /dev/kmsg are marked as such; they
 are no kernel's messages.)"""
 
-A_SECOND = 500
+A_SECOND = 2000
 MOST = 40_000
 """Messages of a run. A longer one goes on in silence."""
 SETTING = Path("/proc/sys/kernel/printk")
@@ -129,8 +129,8 @@ def _make(lab: Lab, settings: Settings) -> Iterator[Flood]:
 
 def _promises(settings: Settings) -> tuple[Promise, ...]:
     return (
-        Promise("messages_per_s", ">=", 300, "/dev/kmsg, records of the kernel that name our device"),
-        Promise("messages", ">=", round(min(MOST * 0.9, settings.seconds * 300)), "/dev/kmsg"),
+        Promise("messages_per_s", ">=", 1000, "/dev/kmsg, records of the kernel that name our device"),
+        Promise("messages", ">=", round(min(MOST * 0.9, settings.seconds * 1000)), "/dev/kmsg"),
         Promise("messages", "<=", MOST, "/dev/kmsg"),
     )
 

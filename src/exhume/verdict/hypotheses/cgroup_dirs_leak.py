@@ -42,6 +42,14 @@ def _starve(dirs: Finding, napi: Finding) -> Judged:
     return listed or held_by(napi, "walked memory cgroups", "cgroups were walked, these directories among them,", 0.8)
 
 
+def _fill(dirs: Finding, full: Finding) -> Judged:
+    reader = str(dirs.value("read by") or "").rsplit(" [", 1)[0]
+    busiest = str(full.value("busiest") or "")
+    if not reader or not busiest.startswith(f"{reader} [") or dirs.number("reading share") < MOSTLY:
+        return None
+    return 0.6, f"{reader}, which uses most of the machine, spends {dirs.number('reading share'):.0%} of a core on reading them"
+
+
 def _culprits(dirs: Finding, case: Case) -> Iterator[Culprit]:
     maker = dirs.value("made by unit") or dirs.value("made by")
     yield Culprit(str(maker) if maker and not dirs.value("hand") else dirs.subject, 1.0)
@@ -52,9 +60,11 @@ HYPOTHESIS = Hypothesis(
     title=lambda finding: f"the cgroup directories that pile up in {finding.subject}",
     rules=(
         Rule("memcg-walk", _are_walked, "a walk that is as long after they were removed"),
+        Rule("cpu-full", _fill, "a machine that is as full after they were removed"),
         Rule("core-saturated", _saturate, "a core that is as full after they were removed"),
         Rule("napi-starved", _starve, "stalls that go on after they were removed"),
     ),
     culprits=_culprits,
-    step="find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those without a process",
+    step="stop what makes them, then: find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those "
+    "without a process (rmdir refuses the others)",
 )

@@ -100,6 +100,11 @@ def _culprits(core: Finding, case: Case) -> Iterator[Culprit]:
 
 
 def _step(core: Finding, case: Case) -> str:
+    if sender := core.value("packets sent by"):
+        where = core.value("sender's cgroup")
+        return f"stop or slow down {sender}{f' of {where}' if where else ''}; or let other cores receive: queues/rx-N/rps_cpus"
+    if core.number("network itself") >= MOSTLY:
+        return "find who sends that much; let other cores receive: /proc/irq/N/smp_affinity, ethtool -L, queues/rx-N/rps_cpus"
     if looked(core):
         return ""
     return f"exhume diagnose takes stack samples for ten seconds, and shows what the kernel does on core {core.value('core')}"

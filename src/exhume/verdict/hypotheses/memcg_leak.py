@@ -51,8 +51,19 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
 
 
 def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
-    home = finding.value("home") or finding.value("parent") or "/"
-    yield Remedy("purge-zombies", str(home), f"exhume zombies purge --under {home}")
+    """For every place that leaks, not only the first."""
+    homes = [each.value("home") for each in case.of("memcg-leak")] or [finding.value("parent") or "/"]
+    for home in dict.fromkeys(str(home or "/") for home in homes):
+        summary = f"exhume zombies purge --under {home}: lets them go without a reboot; --dry-run first says how many"
+        yield Remedy("purge-zombies", home, summary)
+
+
+def _step(leak: Finding, case: Case) -> str:
+    whose = owner(leak)
+    others = [owner(each) for each in case.of("memcg-leak") if each is not leak and owner(each) != whose]
+    also = f"; the same for {', '.join(dict.fromkeys(others))}" if others else ""
+    rate = "" if leak.number("rate") else "exhume zombies --follow 30s shows the leak's rate; "
+    return f"{rate}stop and disable {whose if whose.endswith('.service') else 'what makes them'} if nothing needs it{also}"
 
 
 HYPOTHESIS = Hypothesis(
@@ -60,7 +71,7 @@ HYPOTHESIS = Hypothesis(
     title=lambda finding: f"the zombie memory cgroups of {owner(finding)}",
     rules=(Rule("zombie-memcgs", _makes_zombies, "zombies that stay the same in number while the groups there come and go"),),
     culprits=culprits,
-    step="exhume zombies --follow 30s shows the leak's rate; stop and disable what owns it if nothing needs it",
+    step=_step,
     advice=advice,
     remedies=remedies,
 )

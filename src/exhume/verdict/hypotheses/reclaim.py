@@ -65,6 +65,15 @@ def _advice(reclaim: Finding, case: Case) -> Iterator[Advice]:
         )
 
 
+def _step(reclaim: Finding, case: Case) -> str:
+    cgroup = reclaim.value("cgroup")
+    if not cgroup:
+        return "free memory or move work away; exhume diagnose -v and systemd-cgtop -m show which cgroup grows"
+    available = reclaim.number("available")
+    spare = f" while the node has {available / 2**30:,.1f} GiB to spare" if available >= 2**30 else ""
+    return f"{cgroup} is at its own limit{spare}: raise that limit, or let it do with less; more memory for the node is no help"
+
+
 HYPOTHESIS = Hypothesis(
     "reclaim",
     title=lambda finding: "passes of memory reclaim",
@@ -75,6 +84,6 @@ HYPOTHESIS = Hypothesis(
         Rule("page-fault-storm", _refaults, "major faults of pages that were never in memory"),
     ),
     culprits=_culprits,
-    step="free memory or move work away; systemd-cgtop -m shows which cgroup grows",
+    step=_step,
     advice=_advice,
 )
