@@ -119,6 +119,7 @@ def test_the_recording_in_a_bundle_gets_the_same_verdict(tmp_path: Path) -> None
     outside = diagnose(Folder(recording).load(), Thresholds())
     assert report["verdict"]["cause"] == inside.verdict.cause == outside.verdict.cause is not None
     assert inside.verdict.subject == outside.verdict.subject
+    assert "names" not in report
     assert [finding.summary for finding in inside.findings] == [finding.summary for finding in outside.findings]
     readme = (top / "README.txt").read_text()
     assert all(name.name in readme for name in top.iterdir() if name.name != "README.txt")
@@ -154,6 +155,9 @@ def test_with_pseudonyms_nothing_of_the_names_is_in_any_file(tmp_path: Path) -> 
     assert stat.S_IMODE(mapping.stat().st_mode) == 0o600
     report = json.loads((top / "report.json").read_text())
     assert kept[report["node"]["hostname"]] == "gpu-host"
+    assert report["names"] == "pseudonyms"
+    for name in ("README.txt", "report.md", "report.html", "report.json"):
+        assert "pseudonyms" in (top / name).read_text(), name
     before = diagnose(Folder(recording).load(), Thresholds()).verdict
     assert (report["verdict"]["cause"], len(report["verdict"]["culprits"])) == (before.cause, len(before.culprits))
 

@@ -1,9 +1,12 @@
 """exhume diagnose on recordings that were really written: what people see, and which incident of several."""
 
+import gzip
 import json
 import re
 import shlex
 import sys
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,16 @@ import pytest
 from exhume.cli import record
 from exhume.cli.diagnose_text import MOST_LINES, RIVALS, render
 from exhume.cli.main import command_parser, main
+from exhume.cli.report_text import render as check_text
 from exhume.cli.terminal import Style
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import labels
+from exhume.verdict.judge import judge
 from exhume.verdict.kinds import CAUSES, TENANTS
+from exhume.verdict.report import Culprit
+from tests.findings import made
 from tests.pictures.test_report_html import seen
-from tests.pictures.told import REAL, SECOND, Names, told, write
+from tests.pictures.told import BEGIN, REAL, SECOND, Names, told, write
 from tests.trees import Moving, incident
 
 CAPTURE = pytest.CaptureFixture[str]
@@ -54,7 +63,7 @@ def test_the_report_fits_two_screens_and_tells_all_of_it(one: str, capsys: CAPTU
         *("ecs.service leaks memory cgroups", "└▶ 68,440 zombie memory cgroups", "└▶ core 39 at 100% system", "6,600 ms"),
         *("└▶ eth0 queue 5 not polled", "└▶ eth0 reset by ena", "Who kubelet [4242] in /system.slice/kubelet.service"),
         *("Stack mem_cgroup_nr_lru_pages <", "Log ena 0000:20:03.0 eth0: TX q 5 is paused", "Ruled out cpu-throttled: 0"),
-        *("Do now ", "Seen with 9 of 10 sources. Off: napi (the kernel has no BTF)"),
+        *("Do now ", "Seen with 9 of 10 sources of data. Off: napi (the kernel has no BTF)"),
     ):
         assert wanted in text, wanted
     chain = [line for line in lines if "└▶" in line]
@@ -70,6 +79,43 @@ def test_it_keeps_to_the_width_of_the_terminal(columns: int) -> None:
     painted = render(seen(told()), Style(sys.stdout, True), columns)
     assert "\x1b[31m" in painted
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == text
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_what_to_do_is_never_cut(columns: int) -> None:
+    scene = seen(told())
+    lines = render(scene, Style(sys.stdout, False), columns).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("  Do now"))
+    end = next(i for i, line in enumerate(lines) if line.startswith(("  Switch on", "  Seen with")))
+    text = "".join("".join(line[13:].split()) for line in lines[begin:end])
+    steps = [*scene.verdict.next, *(advice.text for advice in scene.verdict.advice)]
+    assert len(steps) > 3
+    for step in steps:
+        assert "".join(step.split()) in text, step
+
+
+def test_commands_for_another_node_say_so() -> None:
+    scene = seen(told())
+    assert "\n  Do now     on ip-10-1-7-7:\n" in render(replace(scene, elsewhere=True), Style(sys.stdout, False), 100)
+    assert "on ip-10-1-7-7" not in render(scene, Style(sys.stdout, False), 100)
+
+
+def test_every_culprit_is_in_the_terminal_where_the_sentence_has_not_all() -> None:
+    scene = seen(told())
+    assert "Culprit" not in render(scene, Style(sys.stdout, False), 100)
+    both = (Culprit("ecs.service", 0.9), Culprit("other.service", 0.1))
+    report = replace(scene.report, verdict=replace(scene.verdict, culprits=both))
+    text = render(replace(scene, report=report), Style(sys.stdout, False), 100)
+    assert "  Culprits   ecs.service (90%), other.service (10%)\n" in text
+
+
+def test_commands_of_a_page_can_be_typed_in_any_time_zone(one: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "r.md"
+    assert main(["diagnose", one, "--quiet", "--markdown", str(page)]) == 2
+    typed = [shlex.split(found) for found in re.findall(rf"exhume (\w+ {one}.*)$", page.read_text(), re.MULTILINE)]
+    assert [words[3] for words in typed] == ["2025-10-09T08:54:20.000Z", "2025-10-09T08:54:00.000Z"]
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    assert [main(words) for words in typed] == [0, 0]
 
 
 def test_the_commands_it_names_exist_and_show_the_very_window(one: str, capsys: CAPTURE) -> None:
@@ -137,8 +183,17 @@ def test_which_incident_can_be_said(three: str, capsys: CAPTURE, asked: list[str
 
 
 def test_a_time_that_was_not_recorded_is_refused_with_what_was(one: str, capsys: CAPTURE) -> None:
-    assert main(["diagnose", one, "--at", "03:00"]) == 3
-    assert "is not in the recording, which covers 2025-10-09 08:53:20.000 to" in capsys.readouterr().err
+    for text in ("03:00", "-2m", "08:53:00", "08:56"):
+        assert main(["diagnose", one, "--at", text]) == 3
+        told_why = capsys.readouterr().err
+        assert "is not in the recording, which covers 2025-10-09 08:53:20.000 to 2025-10-09 08:55:00.001 UTC" in told_why
+
+
+def test_a_window_in_which_nothing_was_recorded_is_told(tmp_path: Path, capsys: CAPTURE) -> None:
+    place = write(tmp_path / "recording", told(20, held=(), cpus=2, core=1))
+    write(tmp_path / "recording", told(20, held=(), cpus=2, core=1, begin=BEGIN + 3600 * SECOND))
+    assert main(["diagnose", place, "--from", "+10m", "--to", "+20m"]) == 3
+    assert "nothing was recorded in 2025-10-09 09:03:20.000 to 2025-10-09 09:13:20.000 UTC" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -196,6 +251,23 @@ def test_a_quiet_node_is_one_line(tmp_path: Path, capsys: CAPTURE) -> None:
     assert text.startswith("HEALTHY  No sign of starvation")
 
 
+def test_what_tenants_suffer_from_is_told_of_a_healthy_node(tmp_path: Path, capsys: CAPTURE) -> None:
+    held_back = made.recording(cpus=2, on=("cpu", "throttling"))
+    made.cores(held_back, 3.0, {})
+    group = labels(cgroup="/kubepods/pod1/slow")
+    for second in range(4):
+        for name, count in (("cpu_periods", 10 * second), ("cpu_throttled_periods", 9 * second), ("cpu_quota_us", 20_000)):
+            held_back.count(second * SECOND, name, count, group)
+    place = write(tmp_path / "recording", held_back)
+    text = diagnosed(capsys, place, code=0)
+    assert text.startswith("HEALTHY  No sign of starvation")
+    assert re.search(r"^  Also       cpu-throttled: /kubepods/pod1/slow", text, re.MULTILINE)
+    report = judge(held_back, Thresholds())
+    assert "  Also       cpu-throttled: /kubepods/pod1/slow" in check_text(report, Style(sys.stdout, False), 100)
+    for option in ("--html", "--markdown"):
+        assert "cpu-throttled: /kubepods/pod1/slow" in diagnosed(capsys, place, option, "-", code=0).partition("##")[0]
+
+
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path, capsys: CAPTURE) -> None:
     names = Names("\x1b[2Jh", "\x1b]0;c\x07", "/s/\x1b[31mg", "u\x00\x1b[5m.service", "e\r0", "s\x9b", "m\u202e\x1b[31m")
     place = write(tmp_path / "recording", told(70, cpus=41, names=names, sampled=1))
@@ -213,6 +285,41 @@ def test_a_log_alone_is_judged_and_told_in_its_own_seconds(tmp_path: Path, capsy
     assert "  1000.000 to " in text
     assert "eth0 queue 5 not polled" in text
     assert "exhume flame" not in text
+    assert "node not known · cgroups not known" in text
+    assert "Seen with  kernel log alone, which has nothing about what the cores did" in text
+    verbose = diagnosed(capsys, str(log), "--markdown", "-")
+    assert "(at 1000.000)" in verbose
+    assert " ago" not in verbose
+
+
+def test_a_log_without_a_line_that_is_known_is_one_sentence(tmp_path: Path, capsys: CAPTURE) -> None:
+    log = tmp_path / "quiet.txt"
+    log.write_text("[   12.345678] hello\n[   13.000000] world\n")
+    packed = tmp_path / "quiet.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    for path in (log, packed):
+        assert main(["diagnose", str(path)]) == 3
+        assert capsys.readouterr().err == f"exhume: {path}: 2 lines read, none that exhume knows: nothing to judge\n"
+
+
+def test_what_is_nearly_a_recording_is_opened_or_told(one: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    bundle = tmp_path / "b.tar.gz"
+    assert main(["bundle", one, "-o", str(bundle), "--no-samples"]) == 0
+    capsys.readouterr()
+    for command in ("diagnose", "flame", "info"):
+        assert main([command, str(bundle)]) == 3
+        assert f"{bundle} is a bundle: unpack it (tar xzf {bundle}) and name exhume-bundle-" in capsys.readouterr().err
+    with tarfile.open(bundle) as archive:
+        archive.extractall(tmp_path / "out", filter="data")
+    (top,) = (tmp_path / "out").iterdir()
+    assert f"exhume latency {top}" not in diagnosed(capsys, str(top))
+    (chapter,) = (path for path in Path(one).iterdir() if path.is_dir())
+    for part in (chapter, next(path for path in chapter.iterdir() if path.is_dir())):
+        assert main(["diagnose", str(part)]) == 3
+        assert f"{part} is a part of the recording {one}: name that" in capsys.readouterr().err
+    (tmp_path / "x.gz").write_bytes(bundle.read_bytes()[:40])
+    assert main(["diagnose", str(tmp_path / "x.gz")]) == 3
+    assert "is a bundle" not in capsys.readouterr().err
 
 
 def test_without_a_name_it_is_what_the_recorder_of_this_node_has(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.cli import moments
@@ -66,6 +66,11 @@ def zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         ("2026-03-10T06:31:00-0530", 60),
         ("2026-03-10 12:01:00", 60),
         ("2026-03-10 12:01", 60),
+        ("2026-03-10 12:01:00.000 UTC", 60),
+        ("12:04:31.5Z", 271.5),
+        ("12:04:31 UTC", 271),
+        ("14:04:31+02:00", 271),
+        ("06:34-0530", 240),
     ],
 )
 def test_every_form_leads_to_its_moment(text: str, after_begin: float) -> None:
@@ -74,14 +79,18 @@ def test_every_form_leads_to_its_moment(text: str, after_begin: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "noon", "25:00", "12:60", "12:00:61", "2026-02-30T12:00:00Z", "+", "-", "+-3s", "1e3", "12:00:00+99:99", "0x10", "٣"],
+    [
+        *("", "noon", "25:00", "12:60", "12:00:61", "2026-02-30T12:00:00Z", "+", "-", "+-3s", "1e3", "12:00:00+99:99"),
+        *("12:00 XYZ", "12:00 UTCX", "0x10", "٣"),
+    ],
 )
 def test_what_is_no_moment_is_told_with_the_forms(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="12:04:31"):
         moment(text)
 
 
-@given(st.text(max_size=30) | st.from_regex(r"[-+]?[0-9:.TZ +-]{1,30}", fullmatch=True))
+@settings(deadline=None)
+@given(st.text(max_size=30) | st.from_regex(r"[-+]?[0-9:.TZUTC +-]{1,30}", fullmatch=True))
 def test_any_text_is_a_moment_or_told(text: str) -> None:
     try:
         found = moment(text)
@@ -90,6 +99,7 @@ def test_any_text_is_a_moment_or_told(text: str) -> None:
     assert isinstance(resolve(found, CLOCKS), int)
 
 
+@settings(deadline=None)
 @given(st.integers(moments._UNKNOWN // 1_000_000, 4_000_000_000 * 1000 - 1))
 def test_what_we_print_can_be_typed_again(milliseconds: int) -> None:
     real = milliseconds * 1_000_000
@@ -114,6 +124,10 @@ def test_times_of_day_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     zone(monkeypatch, "Asia/Kolkata")
     assert resolve(moment("17:34:31"), CLOCKS) == BOOT + 271 * SECOND
     assert moments.clock(NOON) == "17:30:00.000"
+    assert resolve(moment("17:34:31 IST"), CLOCKS) == BOOT + 271 * SECOND  # as reports tell it there
+    assert resolve(moment("12:04:31Z"), CLOCKS) == BOOT + 271 * SECOND
+    with pytest.raises(argparse.ArgumentTypeError):
+        moment("12:04:31 CET")
 
 
 def test_an_hour_that_comes_twice_is_taken_the_second_time(
@@ -169,7 +183,7 @@ def test_windows_that_cannot_be_meant(argv: str, says: str) -> None:
 
 
 def test_a_window_outside_is_not_there() -> None:
-    says = "is not in the recording, which covers 2026-03-10 12:00:00.000 to 2026-03-10 12:10:00.000"
+    says = "is not in the recording, which covers 2026-03-10 12:00:00.000 to 2026-03-10 12:10:00.000 UTC"
     with pytest.raises(ExhumeError, match=says) as raised:
         moments.window(parsed("--from", "13:00", "--to", "13:05"), CLOCKS)
     assert raised.value.exit_code == 3
@@ -183,3 +197,16 @@ def test_where_nobody_knows_the_time_of_day_it_is_told_as_dmesg_does() -> None:
 def test_spans_as_people_say_them() -> None:
     spans = (300_000_000, 12_500_000_000, 600 * SECOND, 7_500 * SECOND, 3_600 * SECOND, 61 * SECOND)
     assert [moments.lasting(ns) for ns in spans] == ["300 ms", "12.5 s", "10 min", "2 h 5 min", "1 h", "1 min 1 s"]
+
+
+@pytest.mark.parametrize(("text", "begin", "end"), [("+0s", 0, 30), ("12:05", 240, 330), ("-0s", 540, 600), ("999.5", 0, 30)])
+def test_around_a_moment_is_what_the_recording_has_of_it(text: str, begin: int, end: int) -> None:
+    start, until, at = moments.around(moment(text), CLOCKS, 60 * SECOND, 30 * SECOND)
+    assert ((start - BOOT) // SECOND, (until - BOOT) // SECOND) == (begin, end)
+    assert start <= at < until
+
+
+@pytest.mark.parametrize("text", ["998", "-11m", "+11m", "11:59:30", "2026-03-11T12:01:00Z"])
+def test_a_moment_that_is_not_in_it_is_refused_with_the_zone(text: str) -> None:
+    with pytest.raises(ExhumeError, match=r"2026-\S+ \S+ is not in the recording, which covers .* 12:10:00.000 UTC$"):
+        moments.around(moment(text), CLOCKS, 60 * SECOND, 30 * SECOND)

@@ -4,8 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from exhume.pictures.flame_compared import compare, quiet
-from exhume.pictures.flame_html import flame
+from exhume.pictures.flame import Node
+from exhume.pictures.flame_compared import Compared, compare, quiet
+from exhume.pictures.flame_html import ROW, flame, left_out
 from tests.pictures.test_report_html import FOCUS, compared, profile
 from tests.pictures.told import BEGIN, SECOND, WALK
 from tests.pictures.told import told as recorded
@@ -70,3 +71,19 @@ def test_without_counters_samples_say_what_is_quiet() -> None:
     assert found[1] - found[0] == length
     held = (BEGIN + 50 * SECOND, BEGIN + 58 * SECOND)
     assert max(0, min(found[1], held[1]) - max(found[0], held[0])) < 0.3 * length
+
+
+def test_one_stack_of_a_hair_s_breadth_does_not_make_the_picture_high() -> None:
+    def tower(height: int, samples: int) -> Node:
+        top = Node("top", "user", samples)
+        for level in range(height - 1):
+            top = Node(f"level{level}", "user", samples, (top,))
+        return top
+
+    def of(thin: int) -> tuple[float, str]:
+        found = Compared(Node("all", "all", 1000, (tower(19, 900), tower(60, thin))), None, None, 1)
+        height = ElementTree.fromstring(flame(found, by_change=False)).attrib["viewBox"].split()[3]
+        return (float(height) - 2) / ROW, left_out(found)
+
+    assert of(thin=20) == (61, "")
+    assert of(thin=19) == (20, " Left out: 41 frames below row 20, of stacks with 1.9% of the samples.")

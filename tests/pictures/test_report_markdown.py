@@ -3,8 +3,10 @@
 import re
 from dataclasses import replace
 
+from exhume.findings.model import Finding, Span
 from exhume.pictures import report_markdown
-from tests.pictures.test_report_html import NAMES, seen
+from tests.pictures.test_report_html import FOCUS, NAMES, seen
+from tests.pictures.told import SECOND
 from tests.pictures.told import told as recorded
 
 
@@ -26,3 +28,16 @@ def test_markdown_of_hostile_names_is_text_in_whole_tables() -> None:
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         cells = {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
         assert len(cells) == 1, table
+
+
+def test_what_happens_again_and_again_is_one_row() -> None:
+    scene = seen(recorded())
+    spans = tuple(Span(1, FOCUS[0] + i * SECOND // 4, FOCUS[0] + i * SECOND // 4 + (i + 1) * 1_000_000) for i in range(20))
+    late = Finding("napi-starved", "lab1", "warning", *FOCUS, "late", (), spans)
+    full = replace(late, kind="core-saturated", subject="core 1")
+    text = report_markdown.page(replace(scene, report=replace(scene.report, findings=(late, full))))
+    rows = [line for line in text.splitlines() if "lab1: napi" in line or "core 1: core" in line]
+    assert rows == [
+        "| 60.0 to 64.8 | core 1: core-saturated, 20 times, up to 20 ms |",
+        "| 60.0 to 64.8 | lab1: napi-starved, 20 times, up to 20 ms |",
+    ]

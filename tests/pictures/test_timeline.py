@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from exhume.findings.model import Evidence, Finding, Span
 from exhume.pictures import timeline_svg, timeline_text
+from exhume.pictures.flame_compared import quiet
+from exhume.pictures.lanes import STATES, Line, Timeline
 from exhume.pictures.scene import Clock
-from exhume.pictures.timeline import MOST_FLAGS, STATES, Timeline, timeline
+from exhume.pictures.timeline import MOST_FLAGS, timeline
 from exhume.recording.recording import Recording
 from tests.findings import made
 from tests.pictures.told import BEGIN, SECOND, Names, told
@@ -26,7 +28,7 @@ def seconds(time: int) -> str:
     return f"{(time - BEGIN) / SECOND:.1f}"
 
 
-CLOCK = Clock(seconds, seconds, seconds, lambda ns: f"{ns / SECOND:.1f} s", "UTC")
+CLOCK = Clock(seconds, seconds, seconds, lambda ns: f"{ns / SECOND:.1f} s", "UTC", seconds)
 HELD = Finding("core-saturated", "core 39", "warning", *FOCUS, "core 39 is full", (), (Span(39, *FOCUS),))
 
 
@@ -41,7 +43,7 @@ def plain(text: str, *_: str) -> str:
 def test_the_core_that_a_finding_names_comes_first_and_is_full_in_its_time() -> None:
     picture = of(told(), HELD)
     assert picture.strips[0].core == 39
-    kernel = picture.strips[0].kernel
+    kernel = picture.strips[0].shown
     assert kernel[20:26] == pytest.approx(np.ones(6), abs=0.06)
     assert float(kernel[:19].max()) < 0.05
     assert float(kernel[28:].max()) < 0.05
@@ -53,9 +55,9 @@ def test_time_in_which_no_core_was_read_is_not_known() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 3.0, {0: [(0.0, 3.0, "system")]})
     picture = timeline(recording, 0, 6 * SECOND, (0, 6 * SECOND), (), 6)
-    unknown = np.isnan(picture.strips[0].kernel)
+    unknown = np.isnan(picture.strips[0].shown)
     assert unknown.tolist() == [False, False, False, True, True, True]
-    assert "┊┊┊" in timeline_text.lines(picture, str, 100, plain)[0]
+    assert "┊┊┊" in timeline_text.lines(picture, CLOCK, 100, plain)[0]
 
 
 def test_without_counters_stack_samples_tell_what_the_cores_did() -> None:
@@ -63,7 +65,7 @@ def test_without_counters_stack_samples_tell_what_the_cores_did() -> None:
     recording.tables.pop("cpu")
     strip = of(recording, HELD).strips[0]
     assert strip.core == 39
-    assert strip.kernel[21:26] == pytest.approx(np.ones(5))
+    assert strip.shown[21:26] == pytest.approx(np.ones(5))
     assert float(np.nan_to_num(strip.shares[STATES.index("softirq")]).sum()) > 0
 
 
@@ -122,7 +124,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 def test_the_terminal_shows_lanes_below_each_other_over_one_axis() -> None:
     picture = of(told(), HELD, columns=timeline_text.room(100))
-    lines = timeline_text.lines(picture, CLOCK.short, 100, plain)
+    lines = timeline_text.lines(picture, CLOCK, 100, plain)
     assert all(len(line) <= 100 for line in lines)
     by_name = {line[2 : timeline_text.LEFT].strip(): line for line in lines[:-1]}
     assert list(by_name) == ["core 39", "core 0", "zombies", "restarts", "kernel log"]
@@ -135,7 +137,7 @@ def test_the_terminal_shows_lanes_below_each_other_over_one_axis() -> None:
 
 
 def test_only_full_time_is_painted() -> None:
-    painted = timeline_text.lines(of(told(), HELD), CLOCK.short, 100, lambda text, colour: f"<{colour}>{text}</>")
+    painted = timeline_text.lines(of(told(), HELD), CLOCK, 100, lambda text, colour: f"<{colour}>{text}</>")
     assert re.search("<red>█+</>", painted[0])
     assert "<red>" not in painted[1]
 
@@ -170,6 +172,77 @@ def test_any_recording_has_a_timeline(recording: Recording, start: int, length: 
     picture = timeline(recording, start, start + length, (start, start + length // 2), (HELD,), columns)
     assert all(strip.shares.shape == (len(STATES), columns) for strip in picture.strips)
     ElementTree.fromstring(timeline_svg.svg(picture, CLOCK))
-    for line in timeline_text.lines(picture, CLOCK.short, 100, plain):
+    for line in timeline_text.lines(picture, CLOCK, 100, plain):
         assert "\n" not in line
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_most_of_a_core_does_not_depend_on_the_width_of_the_picture(counted: bool) -> None:
+    recording = told(cpus=4, core=2)
+    if not counted:
+        recording.tables.pop("cpu")
+    pictures = [of(recording, columns=columns) for columns in (7, 16, 56, 300)]
+    told_of = [[(strip.core, strip.most) for strip in picture.strips] for picture in pictures]
+    assert all(each == told_of[0] for each in told_of)
+    assert max(most for _, most in told_of[0]) == pytest.approx(1.0, abs=0.05)
+
+
+def test_where_the_machine_is_full_cores_are_shown_by_how_busy_they_are() -> None:
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {0: [(0.0, 3.0, "user")], 1: [(0.0, 1.0, "system")]})
+    full = Finding("cpu-full", "", "warning", 0, 3 * SECOND, "full")
+    window = (0, 3 * SECOND, (0, 3 * SECOND))
+    busy, kernel = timeline(recording, *window, (full, HELD), 6), timeline(recording, *window, (HELD, full), 6)
+    assert [(strip.core, strip.measure) for strip in busy.strips] == [(0, "busy"), (1, "busy")]
+    assert float(busy.strips[0].shown.min()) > 0.9
+    assert [(strip.core, strip.measure) for strip in kernel.strips] == [(1, "kernel"), (0, "kernel")]
+    assert "busy up to 100%" in timeline_text.lines(busy, CLOCK, 100, plain)[0]
+    assert "busy up to 100%" in timeline_svg.svg(busy, CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("values", "told_as"),
+    [
+        ([102, 101, 102], "between 101 and 102"),
+        ([5, 9, 12], "5 to 12"),
+        ([3000, 20, 0], "3,000 down to 0"),
+        ([7, 7], "7"),
+        ([0, 0], "0"),
+    ],
+)
+def test_a_count_is_told_by_its_least_and_its_most(values: list[int], told_as: str) -> None:
+    line = Line("zombies", np.arange(len(values)), np.array(values))
+    assert line.told == told_as
+    assert ((line.heights >= 0) & (line.heights <= 1)).all()
+
+
+def test_a_small_change_of_a_count_is_no_cliff() -> None:
+    def swing(*values: int) -> float:
+        heights = Line("zombies", np.arange(len(values)), np.array(values)).heights
+        return float(heights.max() - heights.min())
+
+    assert swing(102, 101, 102) < 0.25
+    assert swing(14, 13) == 0.25
+    assert swing(68_434, 68_438) < 0.01
+    assert swing(3_112, 3_300) == 1.0
+
+
+def test_the_axis_is_as_exact_as_its_times_are_near() -> None:
+    clock = Clock(lambda time: "short", lambda time: "exact", seconds, str, "", seconds)
+    near, far = (timeline(told(), BEGIN, BEGIN + length, FOCUS, (), 60) for length in (2 * SECOND, 20 * SECOND))
+    for picture, expected, other in ((near, "exact", "short"), (far, "short", "exact")):
+        assert timeline_text.lines(picture, clock, 100, plain)[-1].split() == [expected] * 3
+        ticks = [element.text for element in ElementTree.fromstring(timeline_svg.svg(picture, clock)).iter("text")]
+        assert expected in ticks
+        assert other not in ticks
+
+
+def test_the_number_of_a_core_may_be_anything() -> None:
+    recording = made.recording(cpus=1)
+    recording["cpu"].add(0, 0, *range(10))  # read once: that tells nothing of any time
+    recording["stacks"].add(1, "system", ())
+    recording["samples"].add_rows([(SECOND, 1 << 46, 1, 1), (2 * SECOND, 3, 1, 1), (2 * SECOND, -1, 1, 1)])
+    picture = timeline(recording, 0, 4 * SECOND, (0, 1), (), 4)
+    assert [strip.core for strip in picture.strips] == [3, 1 << 46]
+    assert quiet(recording, (3 * SECOND, 4 * SECOND), 1 << 46) is None

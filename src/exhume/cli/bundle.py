@@ -51,7 +51,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last, -1 before it"
     )
-    moments.arguments(parser)
+    moments.arguments(parser, at=False)
+    parser.add_argument(
+        "--at",
+        type=moments.moment,
+        metavar="T",
+        help="that moment, with a minute before and half of one after it; or for --for",
+    )
     parser.add_argument("--last", action="store_true", help="the last incident, with a minute before and half of one after it")
     parser.add_argument("--limit", type=duration_ns, default="10m", metavar="TIME", help="the longest window (10m)")
     parser.add_argument("-o", "--output", metavar="FILE", help="the file to make (exhume-bundle-HOST-TIME.tar.gz, here)")
@@ -94,12 +100,7 @@ def _window(args: argparse.Namespace, folder: "Folder", thresholds: "Thresholds"
     if args.last:
         return _last(args, folder, thresholds)
     if args.at is not None and (args.span_ns, args.start, args.end) == (None, None, None):
-        around = moments.resolve(args.at, folder)
-        first, last = folder.window
-        start, end = max(first, around - BEFORE_NS), min(last + 1, around + AFTER_NS)
-        if start >= end:
-            moments.window(args, folder)  # which says that there is no such time in it
-        return start, end
+        return moments.around(args.at, folder, BEFORE_NS, AFTER_NS)[:2]
     asked = moments.window(args, folder)
     if asked.end - asked.start <= args.limit + SECOND:  # ten minutes of a recorder are never to the millisecond
         return asked.start, asked.end
@@ -160,7 +161,7 @@ def _history(folder: "Folder", start: int) -> "Recording | None":
 
 def _about(folder: "Folder") -> dict[str, str | int | bool]:
     """Of what the recorder says about itself, what may be handed on: not the names of files it was made from."""
-    known = ("hz", "event", "kernel_only")
+    known = ("hz", "event", "kernel_only", "format")
     return {name: value for name in known if isinstance(value := folder.about.get(name), str | int | bool)}
 
 
@@ -201,7 +202,8 @@ def _write(
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="exhume-bundle-"))
         mapping = stack.enter_context(new_file(args.mapping)) if args.mapping is not None else None
         file = stack.enter_context(new_file(path))
-        write_recording(os.path.join(place, "recording"), recording, about, history)
+        told = about | ({"pseudonyms": True} if args.pseudonyms else {})
+        write_recording(os.path.join(place, "recording"), recording, told, history)
         texts = bundle_text.files(
             Folder(os.path.join(place, "recording")), window, thresholds, args.pseudonyms, args.no_samples
         )

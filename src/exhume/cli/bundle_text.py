@@ -19,12 +19,12 @@ def files(
     folder: "Folder", window: tuple[int, int], thresholds: "Thresholds", pseudonyms: bool, no_samples: bool
 ) -> dict[str, bytes]:
     """All of them are made from the recording of the bundle as it is on disk: they cannot say more, or other, than it does."""
-    from exhume.cli.diagnose import pages
-    from exhume.verdict.report import as_json
+    from exhume.cli.diagnose import document, pages
 
-    report, markdown, html = pages(folder, "recording", thresholds, *window)
+    scene, markdown, html = pages(folder, "recording", thresholds, *window)
+    report = scene.report
     made: dict[str, tuple[bytes, str]] = {
-        "report.json": (_json(as_json(report)), "the report for programs (schema exhume.report/1)"),
+        "report.json": (_json(document(scene)), "the report for programs (schema exhume.report/1)"),
         "report.md": (markdown.encode("utf-8", "replace"), "the report for a post-mortem"),
         "report.html": (html.encode("utf-8", "replace"), "the report as a page: open it in a browser, it loads nothing"),
     }
@@ -46,13 +46,15 @@ def files(
 
 
 def _readme(folder: "Folder", report: "Report", window: tuple[int, int], made: dict[str, str], notes: list[str]) -> str:
+    from exhume.pictures.sentences import node as told_of
+
     begin, end = (moments.rfc3339(folder.real_ns(time)) for time in window)
     node = folder.node
     listed = "\n".join(f"  {name:<15}{about}" for name, about in made.items())
     return f"""\
 A bundle of exhume {__version__}: why a Linux node starved.
 
-  node     {printable(node.hostname)}, Linux {printable(node.kernel)}, {node.cpus} CPUs, cgroups {printable(node.cgroups)}
+  node     {printable(", ".join(told_of(node, str(folder.about.get("format", "")))), 400)}
   from     {begin}
   to       {end}
   verdict  {report.health}: {printable(report.verdict.summary, 400)}

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from exhume.cli import moments
 from exhume.errors import ExhumeError, UsageError
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from exhume.pictures.flame_compared import Compared
     from exhume.pictures.scene import Clock, Scene
     from exhume.recording.folder import Folder
-    from exhume.verdict.report import Report
 
 DESCRIPTION = """\
 Says why a node starved: the causal chain from its source to what broke, with the evidence for every link, what was ruled out
@@ -29,7 +29,8 @@ examples:
   exhume diagnose REC --last --markdown -               for a post-mortem
   exhume diagnose perf.data --json | jq .verdict
 
-times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 12345.678 as dmesg shows it.
+times: 12:04:31.5 (local; Z, UTC or +02:00 may follow), RFC 3339, +90s from its begin, -30s from its end, 12345.678
+as dmesg shows it.
 
 exit code: 0 healthy, 1 warning, 2 critical, 3 could not judge, 64 wrong usage"""
 
@@ -89,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     recording = opened(args)
     scene = _scene(args, recording, thresholds)
     if args.json:
-        from exhume.cli.check import print_json
+        import json
 
-        print_json(scene.report)
+        print(json.dumps(document(scene), indent=1), flush=True)
     for path, make in ((args.html, _html), (args.markdown, _markdown)):
         if path is not None:
             _write(path, make(args, recording, scene), args.quiet)
@@ -105,15 +106,23 @@ def run(args: argparse.Namespace) -> int:
     return CODES[scene.health]
 
 
-def pages(folder: "Folder", name: str, thresholds: "Thresholds", start: int, end: int) -> "tuple[Report, str, str]":
-    """The report on a window, as data, as --markdown and as --html; `name` is what commands in it call the recording."""
+def document(scene: "Scene") -> dict[str, Any]:
+    """The report as --json has it; of a bundle whose names were replaced it says so."""
+    from exhume.pictures.sentences import PSEUDONYMS
+    from exhume.verdict.report import as_json
+
+    return as_json(scene.report) | ({"names": "pseudonyms", "note": PSEUDONYMS} if scene.pseudonyms else {})
+
+
+def pages(folder: "Folder", name: str, thresholds: "Thresholds", start: int, end: int) -> "tuple[Scene, str, str]":
+    """The report on a window, as it is seen, as --markdown and as --html; `name` is what commands in it call the recording."""
     from exhume.cli.diagnose_opening import Opened
 
     begin, until = (moments.Moment("uptime", time, "") for time in (start, end))
-    args = argparse.Namespace(at=None, start=begin, end=until, span_ns=None, last=False, baseline="auto")
+    args = argparse.Namespace(at=None, start=begin, end=until, span_ns=None, last=False, baseline="auto", recording=name)
     recording = Opened(folder, name)
     scene = _scene(args, recording, thresholds)
-    return scene.report, _markdown(args, recording, scene), _html(args, recording, scene)
+    return scene, _markdown(args, recording, scene), _html(args, recording, scene)
 
 
 def _usage(args: argparse.Namespace) -> None:
@@ -135,6 +144,8 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
 
     folder = opened.folder
     start, end, at = _window(args, folder)
+    if not len(folder.load(start, end, ("anchors",))["anchors"]):
+        raise ExhumeError(f"nothing was recorded in {moments.spanning(folder, start, end)}: exhume info says when it was")
     progress = Progress("judging")
     try:
         # What the kernel's log still had of the time before is no part of the window, but of a node that is recorded now.
@@ -150,7 +161,30 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
     recording = folder.load(*wanted(focus, whole), TABLES)
     if sampled and not len(recording["cpu"]):
         recording.extend(folder.load(*wanted(focus, whole), SAMPLED))
-    return scene(report, recording, focus, whole, _clock(folder, end), opened.name, incident, sampled)
+    seen = scene(report, recording, focus, whole, _clock(folder, end), opened.name, incident, sampled)
+    return replace(
+        seen,
+        imported=str(folder.about.get("format", "")),
+        pseudonyms=folder.about.get("pseudonyms") is True,
+        elsewhere=folder.node.boot_id != _this_boot(),
+        bars=_bars(thresholds),
+    )
+
+
+def _bars(thresholds: "Thresholds") -> dict[str, str]:
+    """What a number would have to be: beside one that is near to it, what is ruled out is in doubt otherwise."""
+    return {
+        "cpu-full": f"full is {thresholds.cpu_full_ratio:.0%} busy for {thresholds.cpu_full_s:g} s",
+        "steal": f"told from {thresholds.steal_ratio:.0%}",
+    }
+
+
+def _this_boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _window(args: argparse.Namespace, folder: "Folder") -> tuple[int, int, int | None]:
@@ -158,12 +192,7 @@ def _window(args: argparse.Namespace, folder: "Folder") -> tuple[int, int, int |
     if args.at is None:
         window = moments.window(args, folder)
         return window.start, window.end, None
-    first, last = folder.window
-    at = moments.resolve(args.at, folder)
-    if at < first - _BEFORE_NS or at > last + _AFTER_NS:
-        told = [moments.clock(folder.real_ns(time), dated=True) for time in (at, first, last)]
-        raise ExhumeError(f"{told[0]} is not in the recording, which covers {told[1]} to {told[2]}")
-    return max(first, at - _BEFORE_NS), min(last + 1, at + _AFTER_NS), at
+    return moments.around(args.at, folder, _BEFORE_NS, _AFTER_NS)
 
 
 def _clock(folder: "Folder", end: int) -> "Clock":
@@ -177,6 +206,7 @@ def _clock(folder: "Folder", end: int) -> "Clock":
         lambda time: moments.clock(folder.real_ns(time), dated=True),
         moments.lasting,
         zone,
+        lambda time: moments.rfc3339(folder.real_ns(time)) if zone else moments.clock(folder.real_ns(time)),
     )
 
 
@@ -184,7 +214,7 @@ def _html(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str:
     from exhume.cli.diagnose_commands import commands
     from exhume.pictures.report_html import page
 
-    return page(scene, _compared(args, opened.folder, scene), commands(scene))
+    return page(scene, _compared(args, opened.folder, scene), commands(scene, anywhere=True))
 
 
 def _compared(args: argparse.Namespace, folder: "Folder", scene: "Scene") -> "Compared | None":
@@ -212,7 +242,7 @@ def _markdown(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str
     from exhume.cli.diagnose_commands import commands
     from exhume.pictures.report_markdown import page
 
-    return page(scene, commands(scene))
+    return page(scene, commands(scene, anywhere=True))
 
 
 def _write(path: str, text: str, quiet: bool) -> None:

@@ -29,11 +29,12 @@ def opened(args: argparse.Namespace) -> Opened:
     from exhume.recording.folder import Folder
 
     if args.recording is not None:
-        if os.path.exists(os.path.join(args.recording, layout.MARK)):  # what reads other tools' files need not be loaded
-            return Opened(Folder(args.recording, args.boot), args.recording)
         from exhume.cli import opening
 
-        return Opened(opening.folder(args), "" if args.recording == "-" else args.recording)
+        path = opening.place(args.recording)
+        if os.path.exists(os.path.join(path, layout.MARK)):  # what reads other tools' files need not be loaded
+            return Opened(Folder(path, args.boot), path)
+        return Opened(opening.folder(args), "" if path == "-" else path)
     asked = args.at is not None or args.last or args.start is not None or args.end is not None
     if asked or args.span_ns is None:
         found = _running() if args.host == "/" else None

@@ -4,53 +4,56 @@ what was ruled out, what to do. Two screens at most; -v has all of it."""
 from dataclasses import dataclass
 
 from exhume.cli.diagnose_commands import commands
-from exhume.cli.report_text import _COLOURS, _healthy_numbers, _visible, safe
+from exhume.cli.report_text import headline, labelled, safe
 from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
-from exhume.pictures import timeline_text
+from exhume.pictures import sentences, timeline_text
 from exhume.pictures.scene import Scene
 from exhume.pictures.timeline import timeline
-from exhume.pictures.words import short, value
+from exhume.pictures.words import short, value, what
 from exhume.text import printable
 
 MOST_LINES = 50
 _LEFT = 11
 _MOST_TIMES = 6
+_MOST_TENANTS = 4
 # Rivals that people ask about first, in this order; the others are told with -v.
 RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal", "printk-flood", "writeback-stall", "irq-imbalance")
-# Evidence that says who it was and where, by the order in which it is told.
-_WHO = (("process", "Who"), ("it", "Who"), ("its cgroup", ""), ("stack", "Stack"), ("line", "Log"), ("last line", "Log"))
+# Evidence that says where it was, by the order in which it is told.
+_WHERE = (("stack", "Stack"), ("line", "Log"), ("last line", "Log"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How much of each part is told: less, where all together would not fit two screens."""
+    """How much of each part is told: less, where all together would not fit two screens. What to do and what not to do is told
+    in full whatever the room: half a sentence of it may be the wrong thing to do."""
 
     rivals: int
-    steps: int
-    advice: int
+    switches: int
     against: int
     others: int
-    step: int
-    """Lines that a step may take: it is to be done, so it is cut last."""
     wrapped: int
-    """Lines that any other item may take."""
+    """Lines that an item may take."""
+    advice_reasons: bool = True
     reasons: bool = True
 
 
-_ALL = _Room(99, 99, 99, 99, 99, 99, 99)
+_ALL = _Room(99, 99, 99, 99, 99)
 _ROOMS = (
-    _Room(4, 3, 4, 2, 3, 3, 3),
-    _Room(4, 3, 3, 2, 2, 2, 2),
-    _Room(3, 3, 3, 1, 1, 2, 1),
-    _Room(3, 2, 2, 1, 1, 2, 1),
-    _Room(3, 2, 2, 1, 1, 1, 1, reasons=False),
+    _Room(4, 3, 2, 3, 3),
+    _Room(4, 3, 2, 2, 2),
+    _Room(3, 3, 1, 1, 1),
+    _Room(3, 2, 1, 1, 1, advice_reasons=False),
+    _Room(2, 2, 1, 1, 1, advice_reasons=False, reasons=False),
 )
 
 
 def render(scene: Scene, style: Style, columns: int, verbose: bool = False, evidence: bool = False) -> str:
     if scene.health == "healthy" and not verbose:
-        return "\n".join(_headline(scene, style, columns)) + "\n"
+        lines = headline(scene.report, style, columns)
+        for i, finding in enumerate(sentences.others(scene.report)[:_MOST_TENANTS]):
+            labelled("" if i else "Also", f"{finding.kind}: {safe(finding.summary)}", style, columns, lines)
+        return "\n".join(lines) + "\n"
     if verbose or evidence:
         return "\n".join(_Page(scene, style, columns, _ALL, verbose, evidence).lines()) + "\n"
     for room in _ROOMS:
@@ -58,25 +61,6 @@ def render(scene: Scene, style: Style, columns: int, verbose: bool = False, evid
         if len(lines) <= MOST_LINES:
             break
     return "\n".join(lines) + "\n"
-
-
-def _headline(scene: Scene, style: Style, columns: int) -> list[str]:
-    report = scene.report
-    word = report.health.upper()
-    text = safe(report.verdict.summary)
-    if report.health == "healthy":
-        text += f": {_healthy_numbers(report)}"
-    first, *rest = wrap(text, "", " " * (len(word) + 2), columns - len(word) - 2)
-    lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
-    lines += [style(line, "bold") for line in rest]
-    if report.verdict.cause is not None:
-        sure = f"confidence {report.verdict.confidence:.0%}"
-        room = columns - _visible(lines[-1]) - len(sure)
-        if room < 2:
-            lines.append("")
-            room = columns - len(sure)
-        lines[-1] += " " * room + style(sure, "dim")
-    return lines
 
 
 class _Page:
@@ -90,7 +74,7 @@ class _Page:
         self._lines: list[str] = []
 
     def lines(self) -> list[str]:
-        self._lines += _headline(self._scene, self._style, self._columns)
+        self._lines += headline(self._scene.report, self._style, self._columns)
         self._when()
         self._gap()
         self._chain()
@@ -109,17 +93,13 @@ class _Page:
     def _when(self) -> None:
         scene = self._scene
         start, end = scene.focus
-        node = scene.report.node
         when = f"{scene.clock.dated(start)} to {scene.clock.exact(end)}"
         when += f"{scene.clock.zone and ' ' + scene.clock.zone} ({scene.clock.lasting(end - start)})"
-        parts = [
-            safe(node.hostname),
-            f"Linux {safe(node.kernel)}" if node.kernel else "",
-            f"{node.cpus} cores" if node.cpus else "",
-            f"cgroups {safe(node.cgroups)}" if node.cgroups else "",
-        ]
-        for text in (when, " · ".join(part for part in parts if part)):
+        parts = [safe(part) for part in sentences.node(scene.report.node, scene.imported)]
+        for text in (when, " · ".join(parts)):
             self._dim(text, "  ", 1)
+        if scene.pseudonyms:
+            self._dim(sentences.PSEUDONYMS, "  ", 9)
 
     def _gap(self) -> None:
         if self._lines and self._lines[-1]:
@@ -155,28 +135,30 @@ class _Page:
 
     def _numbers(self, finding: Finding, indent: str) -> None:
         for item in finding.evidence:
-            text = f"{item.what}: {safe(value(item))}  [{safe(item.source)}]"
+            text = f"{what(item)}: {safe(value(item))}  [{safe(item.source)}]"
             self._lines += [self._style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", self._columns)]
 
     def _timeline(self) -> None:
         scene = self._scene
         picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, timeline_text.room(self._columns))
-        self._lines += timeline_text.lines(picture, scene.clock.short, self._columns, self._style)
+        self._lines += timeline_text.lines(picture, scene.clock, self._columns, self._style)
 
     def _who(self) -> None:
+        scene, most = self._scene, 9 if self._verbose else 1
+        who = sentences.who(scene.story)
+        if who:
+            self._item("Who", safe(who), most=max(2, most))
+        culprits = scene.verdict.culprits
+        if len(culprits) > 1 or any(one.subject not in f"{scene.verdict.summary} {who}" for one in culprits):
+            self._item(
+                "Culprits" if len(culprits) > 1 else "Culprit", safe(sentences.culprits(scene.verdict)), most=max(3, most)
+            )
         told: set[str] = set()
-        for what, label in _WHO:
-            for finding in self._scene.story:
-                found = finding.value(what)
-                if found is None or label in told or (not label and "Who" not in told):
-                    continue
-                if label:
-                    told.add(label)
-                elif self._lines:
-                    self._lines[-1] += _clipped(f" in {safe(str(found))}", self._columns - _visible(self._lines[-1]))
-                    break
-                self._item(label, safe(str(found)), most=9 if self._verbose else 1)
-                break
+        for name, label in _WHERE:
+            found = next((str(seen) for finding in scene.story if (seen := finding.value(name)) is not None), None)
+            if found is not None and label not in told:
+                told.add(label)
+                self._item(label, safe(found), most=most)
 
     def _also(self) -> None:
         chain = {id(link.finding) for link in self._scene.verdict.chain}
@@ -189,7 +171,7 @@ class _Page:
 
     def _ruled_out(self) -> None:
         verdict = self._scene.verdict
-        out = verdict.ruled_out if self._verbose else [item for item in verdict.ruled_out if item.kind in RIVALS]
+        out = [item for item in self._scene.ruled_out if self._verbose or item.kind in RIVALS]
         ordered = sorted(out, key=lambda item: RIVALS.index(item.kind) if item.kind in RIVALS else len(RIVALS))
         for i, item in enumerate(ordered[: self._room.rivals]):
             self._item("" if i else "Ruled out", f"{item.kind}: {safe(item.because)}", most=1 if not self._verbose else 9)
@@ -201,19 +183,19 @@ class _Page:
 
     def _to_do(self) -> None:
         verdict = self._scene.verdict
-        steps = [safe(text) for text in verdict.next[: self._room.steps]]
+        steps = [safe(text) for text in verdict.next]
         steps += [safe(remedy.summary) for remedy in verdict.remedies if not any(remedy.summary in step for step in steps)]
+        if steps and self._scene.elsewhere:
+            host = self._scene.report.node.hostname
+            steps.insert(0, f"on {'the node itself' if host in ('', 'unknown') else safe(host)}:")
         for i, text in enumerate(steps):
-            self._item("" if i else "Do now", text, most=self._room.step)
-        advice = [one for one in verdict.advice if not one.against][: self._room.advice]
-        for i, one in enumerate(advice):
-            because = f": {safe(one.because)}" if one.because else ""
-            self._item("" if i else "Then", f"{safe(one.text)} [costs {one.cost}]{because}", most=self._room.wrapped)
-        against = [one for one in verdict.advice if one.against][: self._room.advice]
-        for i, one in enumerate(against):
-            because = f": {safe(one.because)}" if one.because else ""
-            self._item("" if i else "Do not", f"{safe(one.text)}{because}", most=self._room.wrapped)
-        for i, text in enumerate(verdict.switch_on[: self._room.steps]):
+            self._item("" if i else "Do now", text)
+        for label, against in (("Then", False), ("Do not", True)):
+            for i, one in enumerate(one for one in verdict.advice if one.against is against):
+                because = f": {safe(one.because)}" if one.because and self._room.advice_reasons else ""
+                cost = "" if against else f" [costs {one.cost}]"
+                self._item("" if i else label, f"{safe(one.text)}{cost}{because}")
+        for i, text in enumerate(verdict.switch_on[: self._room.switches]):
             self._item("" if i else "Switch on", safe(text), most=self._room.wrapped)
 
     def _others(self) -> None:
@@ -231,11 +213,10 @@ class _Page:
 
     def _sources(self) -> None:
         sources = self._scene.report.sources
-        off = [source for source in sources if source.state == "off"]
-        text = f"{len(sources) - len(off)} of {len(sources)} sources"
-        if off:
-            text += ". Off: " + "; ".join(f"{safe(source.name)} ({safe(source.reason)})" for source in off)
-        self._item("Seen with", text, most=self._room.wrapped)
+        self._item("Seen with", safe(sentences.seen_with(sources, self._scene.imported)), most=self._room.wrapped)
+        if self._verbose:
+            on = [source.name + (f" ({source.reason})" if source.reason else "") for source in sources if source.state == "on"]
+            self._item("", "; ".join(safe(name) for name in on))
 
     def _look(self) -> None:
         for i, command in enumerate(commands(self._scene)):

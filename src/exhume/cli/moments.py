@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, NamedTuple, Protocol
 
@@ -13,11 +14,15 @@ SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
 # A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
 _UNKNOWN = 20 * 365 * _DAY
-FORMS = "say 12:04:31.5, 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or 12345.678 (as dmesg shows it)"
+FORMS = (
+    "say 12:04:31.5 (local; Z, UTC or +02:00 may follow), 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or "
+    "12345.678 (as dmesg shows it)"
+)
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?"
-_OF_DAY = re.compile(_CLOCK, re.ASCII)
-_DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})[Tt ]" + _CLOCK + r"([Zz]|[+-]\d{2}:?\d{2})?", re.ASCII)
+_ZONE = r"(?: ?([Zz]|[A-Za-z]{2,5}|[+-]\d{2}:?\d{2}))?"
+_OF_DAY = re.compile(_CLOCK + _ZONE, re.ASCII)
+_DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})[Tt ]" + _CLOCK + _ZONE, re.ASCII)
 _UPTIME = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 # What argparse takes for a value although it begins with a dash: `--from -30s`.
 _FROM_END = re.compile(r"-\d")
@@ -31,6 +36,8 @@ class Moment(NamedTuple):
     form: Form
     ns: int
     text: str
+    zone: timezone | None = None
+    """Of a time of day: where; None is here."""
 
 
 class Window(NamedTuple):
@@ -74,8 +81,8 @@ def moment(text: str) -> Moment:
     if match := _UPTIME.fullmatch(stripped):
         return Moment("uptime", int(match[1]) * SECOND + _fraction(match[2]), stripped)
     if match := _OF_DAY.fullmatch(stripped):
-        if (of_day := _of_day(match.groups())) is not None:
-            return Moment("day", of_day, stripped)
+        if (of_day := _of_day(match.groups())) is not None and (zone := _zone(match[5])) is not False:
+            return Moment("day", of_day, stripped, zone)
     elif (match := _DATED.fullmatch(stripped)) and (real := _dated(match)) is not None:
         return Moment("real", real, stripped)
     raise argparse.ArgumentTypeError(f"{text!r} is not a moment; {FORMS}")
@@ -99,19 +106,28 @@ def _dated(match: re.Match[str]) -> int | None:
         day = datetime(int(match[1]), int(match[2]), int(match[3]))
     except ValueError:
         return None
-    if of_day is None:
+    if of_day is None or (zone := _zone(match[8])) is False:
         return None
-    if not match[8]:
-        return _local(day, of_day)[-1]
-    zone = match[8].replace(":", "")
-    shift = timedelta() if zone in "Zz" else timedelta(hours=int(zone[:3]), minutes=int(zone[0] + zone[3:]))
-    if abs(shift) >= timedelta(days=1):
-        return None
-    return int(day.replace(tzinfo=timezone(shift)).timestamp()) * SECOND + of_day
+    return _on(day, of_day, zone)[-1]
 
 
-def _local(day: datetime, of_day: int) -> list[int]:
-    """A local time of a day as wall-clock nanoseconds: two where the clocks are put back."""
+def _zone(text: str | None) -> timezone | Literal[False] | None:
+    """Of what is typed behind a time, as reports have it there. None is the local one, False is none that is known."""
+    if not text or (text in time.tzname and text != "UTC"):
+        return None
+    if text.upper() in ("Z", "UTC"):
+        return UTC
+    if text[0] not in "+-":
+        return False
+    digits = text.replace(":", "")
+    shift = timedelta(hours=int(digits[:3]), minutes=int(digits[0] + digits[3:]))
+    return timezone(shift) if abs(shift) < timedelta(days=1) else False
+
+
+def _on(day: datetime, of_day: int, zone: timezone | None) -> list[int]:
+    """A time of a day as wall-clock nanoseconds: two where the clocks are put back."""
+    if zone is not None:
+        return [int(day.replace(tzinfo=zone).timestamp()) * SECOND + of_day]
     whole, rest = divmod(of_day, SECOND)
     naive = day + timedelta(seconds=whole)
     try:
@@ -131,18 +147,19 @@ def resolve(moment: Moment, clocks: Clocks) -> int:
         return moment.ns
     if moment.form == "real":
         return clocks.time_at(moment.ns)
-    candidates = _candidates(moment.ns, clocks.real_ns(begin), clocks.real_ns(end))
+    candidates = _candidates(moment, clocks.real_ns(begin), clocks.real_ns(end))
     if len(candidates) > 1:
-        told = wall(candidates[-1], "%Y-%m-%d %H:%M:%S")
+        told = wall(candidates[-1], "%Y-%m-%d %H:%M:%S %Z")
         sys.stderr.write(f"exhume: the recording has {moment.text} {len(candidates)} times; the last one is taken, {told}\n")
     return clocks.time_at(candidates[-1])
 
 
-def _candidates(of_day: int, begin: int, end: int) -> list[int]:
+def _candidates(moment: Moment, begin: int, end: int) -> list[int]:
     """When it was that time inside of a span of wall-clock time; if never, the one time that is nearest to it."""
-    first = datetime.fromtimestamp(begin // SECOND).replace(hour=0, minute=0, second=0, microsecond=0)
+    there = datetime.fromtimestamp(begin // SECOND, moment.zone)
+    first = there.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     days = range(-1, (end - begin) // _DAY + 3)
-    found = sorted({real for day in days for real in _local(first + timedelta(days=day), of_day)})
+    found = sorted({real for day in days for real in _on(first + timedelta(days=day), moment.ns, moment.zone)})
     inside = [real for real in found if begin <= real <= end]
     return inside or [min(found, key=lambda real: max(begin - real, real - end))]
 
@@ -163,10 +180,31 @@ def window(args: argparse.Namespace, clocks: Clocks) -> Window:
     end = last + 1 if end is None else end
     if end <= first or start > last:
         beyond = f"the time from {_told(clocks, start)} on" if start > last else f"the time before {_told(clocks, end)}"
-        raise ExhumeError(f"{beyond} is not in the recording, which covers {_told(clocks, first)} to {_told(clocks, last)}")
+        raise _not_there(beyond, clocks)
     if start >= end:
-        raise UsageError(f"the window ends before it begins: {_told(clocks, start)} to {_told(clocks, end)}")
+        raise UsageError(f"the window ends before it begins: {spanning(clocks, start, end)}")
     return Window(max(start, first), min(end, last + 1), whole)
+
+
+def around(moment: Moment, clocks: Clocks, before_ns: int, after_ns: int) -> tuple[int, int, int]:
+    """A window around a moment, cut to what the recording has, and that moment. One that is not in it is refused; who types
+    whole seconds may be off by one."""
+    first, last = clocks.window
+    at = resolve(moment, clocks)
+    if not first - SECOND <= at <= last + SECOND:
+        raise _not_there(_told(clocks, at), clocks)
+    at = min(max(at, first), last)
+    return max(first, at - before_ns), min(last + 1, at + after_ns), at
+
+
+def _not_there(what: str, clocks: Clocks) -> ExhumeError:
+    return ExhumeError(f"{what} is not in the recording, which covers {spanning(clocks, *clocks.window)}")
+
+
+def spanning(clocks: Clocks, start: int, end: int) -> str:
+    """`2026-01-31 12:04:31.500 to 2026-01-31 12:05:31.500 UTC`."""
+    zone = wall(clocks.real_ns(end), "%Z")
+    return f"{_told(clocks, start)} to {_told(clocks, end)}{zone and ' ' + zone}"
 
 
 def of_samples(window: Window, sampled: tuple[int, int]) -> Window:

@@ -6,8 +6,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from exhume.errors import ExhumeError
+from exhume.text import printable
+
 if TYPE_CHECKING:
+    from exhume.recorder.importing import Brought
     from exhume.recording.folder import Folder
+
+_GZIP = b"\x1f\x8b"
+# Formats whose files are lines of a log.
+_LOGS = ("kernel log", "journalctl -o json")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,19 +37,95 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
-    if not importable(args.recording) or (args.recording != "-" and _nothing_in(args.recording)):
-        return Folder(args.recording, args.boot)  # which also says that there is none, or that it is root's
+    path = place(args.recording)
+    if not importable(path) or (path != "-" and _nothing_in(path)):
+        return Folder(path, args.boot)  # which also says that there is none, or that it is root's
     import tempfile
 
     from exhume.cli.importing import bring_in
     from exhume.recorder.importing import remove
 
-    place = tempfile.mkdtemp(prefix="exhume-import-")
-    atexit.register(remove, place)
-    brought = bring_in(args, [args.recording], place, whose, kept=False)
+    made = tempfile.mkdtemp(prefix="exhume-import-")
+    atexit.register(remove, made)
+    brought = bring_in(args, [path], made, whose, kept=False)
+    if not brought.samples and not brought.events:
+        raise ExhumeError(_nothing_known(path, brought))
     for note in brought.notes:
         sys.stderr.write(f"exhume: {note}\n")
-    return Folder(place)
+    return Folder(made)
+
+
+def place(path: str) -> str:
+    """Where the recording is that was named: of a bundle that was unpacked, inside of it. What is nearly one is told."""
+    from exhume.recording import layout
+
+    if path == "-" or os.path.exists(os.path.join(path, layout.MARK)):
+        return path
+    if os.path.exists(os.path.join(path, "recording", layout.MARK)):
+        return os.path.join(path, "recording")
+    whole = os.path.realpath(path)
+    for above in (os.path.dirname(whole), os.path.dirname(os.path.dirname(whole))):
+        inside = os.path.relpath(whole, above).split(os.sep)[0]
+        if layout.is_chapter(inside) and os.path.exists(os.path.join(above, layout.MARK)):
+            raise ExhumeError(f"{printable(path)} is a part of the recording {printable(above)}: name that")
+    if (top := _bundle(path)) is not None:
+        shown = printable(path)
+        raise ExhumeError(f"{shown} is a bundle: unpack it (tar xzf {shown}) and name {top}/recording")
+    return path
+
+
+def _bundle(path: str) -> str | None:
+    """The directory that a bundle unpacks to; None if the file is something else. Only its beginning is read."""
+    if not _packed(path):
+        return None
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(path) as packed:
+            head = packed.read(512)
+    except (OSError, EOFError, zlib.error):
+        return None
+    top = head[:100].split(b"\0")[0].split(b"/")[0]
+    if head[257:262] != b"ustar" or not top.startswith(b"exhume-bundle"):
+        return None
+    return printable(top.decode("utf-8", "backslashreplace"))
+
+
+def _packed(path: str) -> bool | None:
+    """Whether a file is gzip; None where it is none that can be read twice (a FIFO would be read empty)."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            return file.read(2) == _GZIP
+    except OSError:
+        return None
+
+
+def _nothing_known(path: str, brought: "Brought") -> str:
+    """One sentence: what was read, and that there is nothing in it."""
+    shown = "the input" if path == "-" else printable(path)
+    if len(brought.files) != 1 or brought.files[0][1] not in _LOGS:
+        return f"{shown}: no stack sample in it, and no line of the kernel that exhume knows: nothing to judge"
+    lines = _lines(path)
+    many = "nothing" if lines is None else f"{lines:,} line{'s' * (lines != 1)} read, none"
+    return f"{shown}: {many} that exhume knows: nothing to judge"
+
+
+def _lines(path: str) -> int | None:
+    """How many lines a file has; None where it cannot be read again."""
+    import gzip
+    import zlib
+
+    packed = _packed(path)
+    if packed is None:
+        return None
+    try:
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            return sum(1 for _ in file)
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 def _nothing_in(path: str) -> bool:

@@ -45,7 +45,7 @@ def closing(path: str, first: "Status", last: "Status", samples: int, incidents:
     if incidents:
         lines.append(f"{incidents} incident{'s' if incidents > 1 else ''} pinned")
     pictures = f" · exhume heat {path} · exhume flame {path}" if samples else ""
-    lines.append(f"look at it: exhume info {path}{pictures}")
+    lines.append(f"look at it: exhume diagnose {path} · exhume info {path}{pictures}")
     return "\n".join(lines)
 
 

@@ -4,6 +4,8 @@ import re
 
 from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
+from exhume.pictures import sentences
+from exhume.pictures.words import value, what
 from exhume.text import printable
 from exhume.verdict.report import Report, Source
 
@@ -16,15 +18,16 @@ _MOST_FINDINGS = 8
 
 
 def render(report: Report, style: Style, columns: int, verbose: bool = False, evidence: bool = False) -> str:
-    lines = _headline(report, style, columns)
+    lines = headline(report, style, columns)
     if report.health == "healthy" and not verbose:
+        _others(report, style, columns, False, evidence, [], lines)
         return "\n".join(lines) + "\n"
     lines.append("")
     told = _chain(report, style, columns, evidence, lines)
     _others(report, style, columns, verbose, evidence, told, lines)
     _ruled_out(report, style, columns, verbose, lines)
     for i, step in enumerate(report.verdict.next):
-        _labelled("" if i else "Next", safe(step), style, columns, lines)
+        labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"
 
@@ -34,7 +37,7 @@ def safe(text: str) -> str:
     return printable(text, 400)
 
 
-def _headline(report: Report, style: Style, columns: int) -> list[str]:
+def headline(report: Report, style: Style, columns: int) -> list[str]:
     word = report.health.upper()
     text = safe(report.verdict.summary)
     if report.health == "healthy":
@@ -42,8 +45,7 @@ def _headline(report: Report, style: Style, columns: int) -> list[str]:
     first, *rest = wrap(text, "", " " * (len(word) + 2), columns - len(word) - 2)
     lines = [style(word, _COLOURS[report.health], "bold") + "  " + style(first, "bold")]
     lines += [style(line, "bold") for line in rest]
-    if report.verdict.cause is not None and len(report.verdict.chain) > 1:
-        sure = f"confidence {report.verdict.confidence:.0%}"
+    if sure := sentences.sure(report.verdict):
         room = columns - _visible(lines[-1]) - len(sure)
         if room < 2:
             lines.append("")
@@ -123,8 +125,7 @@ def _coloured(lines: list[str], style: Style, finding: Finding) -> list[str]:
 
 def _evidence(finding: Finding, indent: str, style: Style, columns: int, lines: list[str]) -> None:
     for item in finding.evidence:
-        value = f"{item.value:,}" if isinstance(item.value, int) and item.unit != "PID" else safe(str(item.value))
-        text = f"{item.what}: {value} {item.unit}".rstrip() + f"  [{item.source}]"
+        text = f"{what(item)}: {safe(value(item))}  [{safe(item.source)}]"
         lines += [style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", columns)]
 
 
@@ -135,12 +136,12 @@ def _others(
     shown = others if verbose else [finding for finding in others if finding.severity != "info"][:_MOST_FINDINGS]
     for i, finding in enumerate(shown):
         label = "Also" if i == 0 else ""
-        _labelled(label, f"{finding.kind}: {safe(finding.summary)}", style, columns, lines)
+        labelled(label, f"{finding.kind}: {safe(finding.summary)}", style, columns, lines)
         if evidence:
             _evidence(finding, " " * (_LEFT + 2), style, columns, lines)
     hidden = sum(finding.severity != "info" for finding in others) - sum(finding.severity != "info" for finding in shown)
     if hidden:
-        _labelled("", f"and {hidden} more: exhume check -v", style, columns, lines)
+        labelled("", f"and {hidden} more: exhume check -v", style, columns, lines)
 
 
 def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
@@ -149,11 +150,11 @@ def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines:
         few = [finding for finding in report.findings if finding.kind == "zombie-memcgs" and finding.severity == "info"]
         out += [f"zombies: {safe(finding.summary)}" for finding in few]
         if out:
-            _labelled("Ruled out", " · ".join(out), style, columns, lines)
+            labelled("Ruled out", " · ".join(out), style, columns, lines)
         return
     for label, items in (("Ruled out", report.verdict.ruled_out), ("Not judged", report.verdict.unseen)):
         for i, item in enumerate(items):
-            _labelled("" if i else label, f"{item.kind}: {safe(item.because)}", style, columns, lines)
+            labelled("" if i else label, f"{item.kind}: {safe(item.because)}", style, columns, lines)
 
 
 def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
@@ -163,16 +164,16 @@ def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: l
         text += ". Off: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in off)
     if partly := _in_part(report):
         text += ". In part: " + "; ".join(f"{source.name} ({safe(source.reason)})" for source in partly)
-    _labelled("Seen with", text, style, columns, lines)
+    labelled("Seen with", text, style, columns, lines)
     if verbose:
         for source in report.sources:
             if source.state == "on":
-                _labelled(
+                labelled(
                     "", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {safe(source.reason)}", style, columns, lines
                 )
 
 
-def _labelled(label: str, text: str, style: Style, columns: int, lines: list[str]) -> None:
+def labelled(label: str, text: str, style: Style, columns: int, lines: list[str]) -> None:
     head, *tail = wrap(text, "", "", columns - _LEFT - 2)
     lines.append("  " + style(f"{label:<{_LEFT}}", "bold") + head)
     lines += [" " * (_LEFT + 2) + line for line in tail]

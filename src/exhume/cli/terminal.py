@@ -23,8 +23,8 @@ class Style:
 
 
 def width(stream: TextIO) -> int:
-    """Columns to write in: the terminal's within reason, 100 where there is none."""
-    if not stream.isatty():
+    """Columns to write in: the terminal's, or what COLUMNS says, within reason; 100 where there is neither."""
+    if not stream.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
         return 100
     return max(40, min(140, shutil.get_terminal_size((100, 30)).columns))
 

@@ -86,8 +86,9 @@ def passed(recording: Recording) -> list[Passed]:
 
 def _passed(core: int, times: Ints, states: Ints, ends: tuple[int, int], period: int, holes: "_Holes") -> Passed:
     behind = ends[1] > int(times[-1])
-    times = np.concatenate((ends[:1], times, ends[1:] if behind else ())).astype(np.int64)
-    states = np.concatenate((states, [-1] if behind else ())).astype(np.int64)
+    # An empty tuple would be one of floats, and make floats of all: they do not hold nanoseconds.
+    times = np.concatenate((ends[:1], times, ends[1:] if behind else times[:0])).astype(np.int64)
+    states = np.concatenate((states, [-1] if behind else states[:0])).astype(np.int64)
     unseen = np.diff(times) - np.diff(holes.before(times))
     idle = np.maximum(0, (unseen + period // 2) // period - (states >= 0))
     if int((states == _IDLE).sum()) >= _SAMPLED_IDLE * max(1, int(idle.sum())):

@@ -99,7 +99,7 @@ def _shares(recording: Recording, core: int | None) -> list[Callable[[int, int],
     times, numbers = table.ints("time"), table.ints("core")
     return [
         partial(_of_samples, times[numbers == number], kernel[numbers == number])
-        for number in np.flatnonzero(np.bincount(numbers[numbers >= 0])).tolist()
+        for number in np.unique(numbers[numbers >= 0]).tolist()
         if core is None or number == core
     ]
 

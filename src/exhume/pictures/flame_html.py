@@ -12,13 +12,17 @@ ROW = 18
 _LETTER = 6.7  # width of a letter of the 11 px monospaced font, pixels
 _LONGEST_NAME = 200
 _MOST_FRAMES = 3000
+# The share of all samples that the stacks of a row need for it to be drawn, and rows that always are.
+_WORTH_A_ROW = 0.02
+_ALWAYS = 8
 # Differences of shares from which a branch gets a stronger shade.
 _SHADES = (0.01, 0.05, 0.15, 0.4)
 
 
 def flame(compared: Compared, by_change: bool) -> str:
     """An SVG element. Click zooms (flame_zoom.SCRIPT); what a branch is, is told on hover."""
-    drawn = [change for change in compared.changes() if change.placed.node.value > 0]
+    deepest = _deepest(compared)
+    drawn = [change for change in compared.changes() if change.placed.node.value > 0 and change.placed.depth <= deepest]
     drawn = sorted(drawn, key=lambda change: -change.share)[:_MOST_FRAMES]
     depth = max((change.placed.depth for change in drawn), default=0) + 1
     what = "change against the quiet time" if by_change else "what ran"
@@ -29,6 +33,26 @@ def flame(compared: Compared, by_change: bool) -> str:
             "</svg>",
         ]
     )
+
+
+def left_out(compared: Compared) -> str:
+    """What the picture does not show, in a sentence behind others."""
+    deepest = _deepest(compared)
+    deeper = [change for change in compared.changes() if change.placed.depth > deepest]
+    if not deeper:
+        return ""
+    share = sum(change.share for change in deeper if change.placed.depth == deepest + 1)
+    frames = f"{len(deeper):,} frame{'s' * (len(deeper) != 1)}"
+    return f" Left out: {frames} below row {deepest + 1}, of stacks with {share:.1%} of the samples."
+
+
+def _deepest(compared: Compared) -> int:
+    """The row down to which is drawn: one stack of a hair's breadth must not make the picture three times as high."""
+    rows: dict[int, float] = {}
+    for change in compared.changes():
+        rows[change.placed.depth] = rows.get(change.placed.depth, 0.0) + change.share
+    deepest = max((depth for depth, share in rows.items() if share >= _WORTH_A_ROW), default=0)
+    return max(deepest, min(_ALWAYS, max(rows, default=0)))
 
 
 def _frames(drawn: Sequence[Change], total: int, by_change: bool) -> list[str]:

@@ -7,21 +7,23 @@ from html import escape
 
 from exhume import __version__
 from exhume.findings.model import Finding
-from exhume.pictures import chain_svg, timeline_svg
+from exhume.pictures import chain_svg, sentences, timeline_svg
 from exhume.pictures.flame import walk
 from exhume.pictures.flame_compared import Compared
-from exhume.pictures.flame_html import flame
+from exhume.pictures.flame_html import flame, left_out
 from exhume.pictures.flame_zoom import SCRIPT
+from exhume.pictures.lanes import STATES, Timeline
 from exhume.pictures.report_style import STYLE
 from exhume.pictures.scene import Group, Scene
-from exhume.pictures.timeline import STATES, Timeline, timeline
-from exhume.pictures.words import value
+from exhume.pictures.timeline import timeline
+from exhume.pictures.words import value, what
 from exhume.text import printable
 from exhume.verdict.report import Advice
 
 _LONGEST = 600
 _MOST_LINES = 25
 _MOST_TIMES = 12
+_MOST_OTHERS = 6
 _COLUMNS, _FEWEST = 300, 20
 # Ticks of 10 ms, read ten times a second: narrower columns show the rounding, not the core.
 _COLUMN_NS = 250_000_000
@@ -33,6 +35,7 @@ def page(scene: Scene, compared: Compared | None = None, commands: Iterable[str]
     picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, columns)
     parts = [
         *_head(scene),
+        *_who(scene),
         *_chain(scene),
         *_to_do(scene),
         *_timeline(scene, picture),
@@ -70,23 +73,31 @@ def _hash(text: str) -> str:
 def _head(scene: Scene) -> Iterator[str]:
     report, clock = scene.report, scene.clock
     start, end = scene.focus
-    sure = f"confidence {report.verdict.confidence:.0%}" if report.verdict.cause is not None else ""
+    sure = sentences.sure(report.verdict)
     yield f'<div><span class="badge {report.health}">{report.health.upper()}</span><span class="sure">{sure}</span></div>'
-    yield f"<h1>{_safe(_sentence(scene.verdict.summary))}</h1>"
-    node = report.node
+    yield f"<h1>{_safe(sentences.headline(scene.verdict.summary))}</h1>"
     zone = f" {clock.zone}" if clock.zone else ""
     parts = [
         f"{clock.dated(start)} to {clock.exact(end)}{zone} ({clock.lasting(end - start)})",
-        node.hostname,
-        f"Linux {node.kernel}" if node.kernel else "",
-        f"{node.cpus} cores" if node.cpus else "",
-        f"cgroups {node.cgroups}" if node.cgroups else "",
+        *sentences.node(report.node, scene.imported),
     ]
-    yield f'<p class="meta">{" · ".join(_safe(part) for part in parts if part)}</p>'
+    yield f'<p class="meta">{" · ".join(_safe(part) for part in parts)}</p>'
+    if scene.pseudonyms:
+        yield f'<p class="note">{_safe(sentences.PSEUDONYMS)}</p>'
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _who(scene: Scene) -> Iterator[str]:
+    """Whose doing it is, who was at it, and what else is wrong: before all pictures."""
+    verdict = scene.verdict
+    rows = [("Culprits" if len(verdict.culprits) > 1 else "Culprit", sentences.culprits(verdict))]
+    rows.append(("Who", sentences.who(scene.story)))
+    others = sentences.others(scene.report)
+    rows += [("Also", f"{finding.kind}: {finding.summary}") for finding in others[:_MOST_OTHERS]]
+    if len(others) > _MOST_OTHERS:
+        rows.append(("Also", f"{len(others) - _MOST_OTHERS} more, below"))
+    told = [f"<li><strong>{label}</strong> {_safe(text)}</li>" for label, text in rows if text]
+    if told:
+        yield from ("<ul>", *told, "</ul>")
 
 
 def _chain(scene: Scene) -> Iterator[str]:
@@ -109,7 +120,8 @@ def _to_do(scene: Scene) -> Iterator[str]:
     steps = [*verdict.next, *(one.summary for one in verdict.remedies if not any(one.summary in step for step in verdict.next))]
     if not steps and not verdict.advice and not verdict.switch_on:
         return
-    yield '<h2>What to do</h2><ul class="do">'
+    host = scene.report.node.hostname
+    yield f'<h2>What to do{f" on {_safe(host)}" if host not in ("", "unknown") else ""}</h2><ul class="do">'
     yield from (f"<li>{_safe(step)}</li>" for step in steps)
     yield from (_advice(one) for one in verdict.advice if not one.against)
     yield from (_advice(one) for one in verdict.advice if one.against)
@@ -162,7 +174,10 @@ def _flames(scene: Scene, compared: Compared | None) -> Iterator[str]:
     seen = {one.node.kind for one in walk(compared.root)}
     yield _legend([(f"f-{name}", told) for name, told in kinds if name in seen])
     yield flame(compared, by_change=False)
-    yield f'<p class="note">{compared.root.value:,} samples of {where}. A click zooms, one on the top frame goes back.</p>'
+    yield (
+        f'<p class="note">{compared.root.value:,} samples of {where}. A click zooms, one on the top frame goes back.'
+        f"{_safe(left_out(compared))}</p>"
+    )
     if compared.before is None or compared.quiet is None:
         yield '<p class="note">There is no quiet time with stack samples of it to compare with.</p>'
         return
@@ -197,13 +212,13 @@ def _finding(scene: Scene, finding: Finding, unfolded: bool, disproof: str) -> I
     if finding.evidence:
         yield "<table><thead><tr><th>What</th><th>Value</th><th>Source</th></tr></thead><tbody>"
         for item in finding.evidence:
-            yield _row((item.what, ""), (value(item), "n"), (item.source, "s"))
+            yield _row((what(item), ""), (value(item), "n"), (item.source, "s"))
         yield "</tbody></table>"
     yield "</details>"
 
 
 def _ruled_out(scene: Scene) -> Iterator[str]:
-    for title, items in (("Ruled out", scene.verdict.ruled_out), ("Not judged", scene.verdict.unseen)):
+    for title, items in (("Ruled out", scene.ruled_out), ("Not judged", scene.verdict.unseen)):
         if items:
             yield f"<h2>{title}</h2><table><tbody>"
             yield from (_row((item.kind, "t"), (item.because, "")) for item in items)
@@ -234,7 +249,8 @@ def _closing(scene: Scene, commands: tuple[str, ...]) -> Iterator[str]:
         yield "<h2>Look for yourself</h2>"
         yield "<pre>" + "\n".join(_safe(command) for command in commands) + "</pre>"
     if scene.report.sources:
-        yield "<h2>Sources</h2><table><tbody>"
+        seen = sentences.seen_with(scene.report.sources, scene.imported)
+        yield f'<h2>Sources</h2><p class="note">Seen with {_safe(seen)}</p><table><tbody>'
         for source in scene.report.sources:
             yield _row((source.name, "t"), (source.state, ""), (source.reason, "s"))
         yield "</tbody></table>"

@@ -4,13 +4,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from exhume import __version__
+from exhume.pictures import sentences
 from exhume.pictures.scene import Scene
 from exhume.pictures.timeline import timeline
-from exhume.pictures.words import short, value
+from exhume.pictures.words import short, value, what
 from exhume.text import printable
 
 _LONGEST = 400
 _MOST_ROWS = 40
+_TOGETHER_NS = 10_000_000_000  # the same again within this time is told in one row
 _SHORTEST_NS = 1_000_000  # of what lasts: shorter is a moment, which the log tells
 # What Markdown, or HTML inside of it, would take for something else than text.
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
@@ -27,15 +29,20 @@ def _summary(scene: Scene) -> Iterator[str]:
     start, end = scene.focus
     yield f"# {plain(report.node.hostname)}: {plain(report.verdict.summary)}"
     yield ""
-    sure = f", confidence {report.verdict.confidence:.0%}" if report.verdict.cause is not None else ""
-    yield f"**{report.health}**{sure}"
+    sure = sentences.sure(report.verdict)
+    yield f"**{report.health}**{sure and ', ' + sure}"
+    if scene.pseudonyms:
+        yield from ("", plain(sentences.PSEUDONYMS))
     yield ""
     zone = f" {clock.zone}" if clock.zone else ""
     yield f"- When: {plain(clock.dated(start))} to {plain(clock.exact(end))}{plain(zone)} ({clock.lasting(end - start)})"
-    node = report.node
-    yield f"- Node: {plain(node.hostname)}, Linux {plain(node.kernel)}, {node.cpus} cores, cgroups {plain(node.cgroups)}"
-    for culprit in report.verdict.culprits:
-        yield f"- Culprit: {plain(culprit.subject)} ({culprit.share:.0%})"
+    yield f"- Node: {plain(', '.join(sentences.node(report.node, scene.imported)))}"
+    if report.verdict.culprits:
+        yield f"- Culprit{'s' * (len(report.verdict.culprits) > 1)}: {plain(sentences.culprits(report.verdict))}"
+    if who := sentences.who(scene.story):
+        yield f"- Who: {plain(who)}"
+    for finding in sentences.others(report):
+        yield f"- Also: {plain(finding.kind)}: {plain(finding.summary)}"
     if scene.alike:
         yield f"- {len(scene.alike)} more like this: {plain(', '.join(clock.short(time) for time in scene.alike[:12]))}"
     for group in scene.others:
@@ -45,22 +52,45 @@ def _summary(scene: Scene) -> Iterator[str]:
 def _timeline(scene: Scene) -> Iterator[str]:
     """What happened when: the findings' beginnings and the lines of the log, in one order."""
     picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, 10)
-    rows = [(flag.time, plain(flag.message or flag.kind)) for flag in picture.flags]
+    rows = [(flag.time, plain(flag.message or flag.kind), 0) for flag in picture.flags]
     rows += [
-        (span.start, f"{plain(finding.subject)}: {plain(finding.kind)}, {(span.end - span.start) / 1e6:,.0f} ms")
+        (span.start, f"{plain(finding.subject)}: {plain(finding.kind)}", span.end - span.start)
         for finding in scene.story
         for span in finding.spans
         if picture.start <= span.start < picture.end and span.end - span.start >= _SHORTEST_NS
     ]
-    rows += [(time, f"{plain(one.unit)} restarted") for one in picture.restarts for time in one.times]
+    rows += [(time, f"{plain(one.unit)} restarted", 0) for one in picture.restarts for time in one.times]
     if not rows:
         return
-    rows = sorted(set(rows))
+    runs = _runs(rows)
     yield from ("", "## Timeline", "", "| when | what |", "|---|---|")
-    for time, what in rows[:_MOST_ROWS]:
-        yield f"| {plain(scene.clock.exact(time))} | {what} |"
-    if len(rows) > _MOST_ROWS:
-        yield f"| | and {len(rows) - _MOST_ROWS:,} more |"
+    for first, last, text in runs[:_MOST_ROWS]:
+        until = f" to {plain(scene.clock.exact(last))}" if last > first else ""
+        yield f"| {plain(scene.clock.exact(first))}{until} | {text} |"
+    if len(runs) > _MOST_ROWS:
+        yield f"| | and {len(runs) - _MOST_ROWS:,} more |"
+
+
+def _runs(rows: Iterable[tuple[int, str, int]]) -> list[tuple[int, int, str]]:
+    """In order of time, with what happens again and again in one row: from when to when, how often and how long at most. What
+    else happened meanwhile ends no run while it goes on: three things that take turns are three rows."""
+    found: list[tuple[int, int, str, int, int]] = []
+    latest: dict[str, int] = {}
+    for time, text, length in sorted(set(rows)):
+        at = latest.get(text)
+        if at is not None and time - found[at][1] <= _TOGETHER_NS:
+            first, _, _, longest, count = found[at]
+            found[at] = first, time, text, max(longest, length), count + 1
+        else:
+            latest[text] = len(found)
+            found.append((time, time, text, length, 1))
+    return [(first, last, text + _often(count, longest)) for first, last, text, longest, count in found]
+
+
+def _often(count: int, longest: int) -> str:
+    if count == 1:
+        return f", {longest / 1e6:,.0f} ms" if longest else ""
+    return f", {count:,} times" + (f", up to {longest / 1e6:,.0f} ms" if longest else "")
 
 
 def _chain(scene: Scene) -> Iterator[str]:
@@ -87,11 +117,11 @@ def _evidence(scene: Scene) -> Iterator[str]:
         if finding.evidence:
             yield from ("", "| what | value | source |", "|---|---|---|")
             for item in finding.evidence:
-                yield f"| {plain(item.what)} | {plain(value(item))} | {plain(item.source)} |"
+                yield f"| {plain(what(item))} | {plain(value(item))} | {plain(item.source)} |"
 
 
 def _ruled_out(scene: Scene) -> Iterator[str]:
-    for title, items in (("Ruled out", scene.verdict.ruled_out), ("Not judged", scene.verdict.unseen)):
+    for title, items in (("Ruled out", scene.ruled_out), ("Not judged", scene.verdict.unseen)):
         if items:
             yield from ("", f"## {title}", "")
             yield from (f"- {plain(item.kind)}: {plain(item.because)}" for item in items)
@@ -104,7 +134,8 @@ def _actions(scene: Scene) -> Iterator[str]:
     unwanted = [one for one in verdict.advice if one.against]
     if not (steps or wanted or unwanted or verdict.switch_on):
         return
-    yield from ("", "## Actions", "")
+    host = scene.report.node.hostname
+    yield from ("", "## Actions", "", *([f"On {plain(host)}:", ""] if host not in ("", "unknown") else ()))
     yield from (f"- [ ] {plain(step)}" for step in steps)
     for one in wanted:
         yield f"- [ ] {plain(one.text)} (costs {one.cost})" + (f": {plain(one.because)}" if one.because else "")
@@ -119,6 +150,7 @@ def _appendix(scene: Scene, commands: tuple[str, ...]) -> Iterator[str]:
     if commands:
         yield from ("", *(f"    {printable(command, _LONGEST)}" for command in commands))
     if scene.report.sources:
+        yield from ("", f"Seen with {plain(sentences.seen_with(scene.report.sources, scene.imported))}.")
         yield from ("", "| source | state | |", "|---|---|---|")
         for source in scene.report.sources:
             yield f"| {plain(source.name)} | {plain(source.state)} | {plain(source.reason)} |"

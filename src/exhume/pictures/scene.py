@@ -3,13 +3,13 @@
 Every rendering (terminal, HTML, Markdown) starts from a scene, so that none of them reads a recording in its own way.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from exhume.findings.model import Finding
 from exhume.recording.recording import Recording
-from exhume.verdict.report import Health, Incident, Report, Verdict, wall
+from exhume.verdict.report import Health, Incident, Report, RuledOut, Verdict, wall
 
 BEFORE_NS, AFTER_NS = 20_000_000_000, 10_000_000_000
 # Less is too small a window to see anything beside the incident in.
@@ -35,6 +35,8 @@ class Clock:
     lasting: Callable[[int], str]
     """How long, as people say it."""
     zone: str
+    typed: Callable[[int], str]
+    """As it can be typed anywhere: RFC 3339."""
 
 
 class Group(NamedTuple):
@@ -62,6 +64,14 @@ class Scene:
     others: tuple[Group, ...] = ()
     alike: tuple[int, ...] = ()
     """When else the same happened."""
+    imported: str = ""
+    """The formats of the files of other tools that it was made from."""
+    pseudonyms: bool = False
+    """Whether the names in it are not the node's."""
+    elsewhere: bool = False
+    """Whether it is of another node, or of another boot of this one: commands are meant for that one."""
+    bars: Mapping[str, str] = field(default_factory=dict)
+    """By kind, from when on it would have been found: told beside the number that rules it out."""
 
     @property
     def verdict(self) -> Verdict:
@@ -77,6 +87,13 @@ class Scene:
         chain = [link.finding for link in self.verdict.chain]
         others = [finding for finding in self.report.findings if finding.severity != "info"]
         return tuple(_once([*chain, *others]))
+
+    @property
+    def ruled_out(self) -> tuple[RuledOut, ...]:
+        out = self.verdict.ruled_out
+        return tuple(
+            RuledOut(one.kind, f"{one.because}; {self.bars[one.kind]}") if one.kind in self.bars else one for one in out
+        )
 
     @property
     def core(self) -> int | None:

@@ -5,8 +5,7 @@ The terminal, the HTML report and the Markdown one all draw from this; only here
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,18 @@ from numpy.typing import NDArray
 from exhume.findings.cores import Core, cores
 from exhume.findings.model import Finding, Span
 from exhume.findings.stalls import stalls
-from exhume.recording.recording import Ints, Recording
+from exhume.pictures.lanes import ROWS, STATES, Bars, Flag, Line, Measure, Restarts, Shares, Strip, Timeline, measured
+from exhume.recording.recording import Recording
 
-Shares = NDArray[np.float64]
-STATES = ("system", "softirq", "user", "steal")
-"""What a strip of a core tells apart, in the order in which it is drawn; the rest is idle."""
 _TICKS = {"system": ("system",), "softirq": ("softirq", "irq"), "user": ("user", "nice"), "steal": ("steal",)}
 # Classes of stacks, where no counters of the cores were kept: what a perf.data tells.
 _CLASSES = {"system": "system", "softirq": "softirq", "irq": "softirq", "user": "user"}
+# What a core is looked at for, by what the verdict begins with; of everything else it is the kernel.
+_ABOUT: dict[str, Measure] = {"cpu-full": "busy", "steal": "steal"}
+# The most of a core is told by steps of its own, so that it is the same whatever the picture's width. Ticks of 10 ms are read
+# ten times a second: shorter steps show the rounding.
+STEP_NS = 250_000_000
+_MOST_STEPS = 4000
 MOST_CORES = 6
 MOST_FLAGS = 60
 _MOST_DEVICES = 4
@@ -29,73 +32,6 @@ _MOST_UNITS = 4
 _MOST_POINTS = 1200
 # Events that other lanes tell already.
 _ELSEWHERE = ("stall", "stall-begins")
-
-Importance = Literal["info", "warning", "critical"]
-
-
-class Strip(NamedTuple):
-    """A core: by state (row, as STATES) and column of time its share, not a number where nothing is known of it."""
-
-    core: int
-    shares: Shares
-
-    @property
-    def kernel(self) -> Shares:
-        """System and softirq time together."""
-        both: Shares = self.shares[0] + self.shares[1]
-        return both
-
-
-class Line(NamedTuple):
-    """A count over time."""
-
-    name: str
-    times: Ints
-    values: Ints
-
-
-class Bars(NamedTuple):
-    """When something that was due did not run, by device."""
-
-    name: str
-    spans: tuple[Span, ...]
-
-
-class Flag(NamedTuple):
-    """A line of a log."""
-
-    time: int
-    severity: Importance
-    kind: str
-    subject: str
-    message: str
-
-
-class Restarts(NamedTuple):
-    """When a unit was started again, as far as that was seen: between two readings of its counter."""
-
-    unit: str
-    times: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Lanes over one window, on the recording's clock; the end is outside."""
-
-    start: int
-    end: int
-    focus: tuple[int, int]
-    """The incident itself."""
-    strips: tuple[Strip, ...]
-    lines: tuple[Line, ...]
-    bars: tuple[Bars, ...]
-    flags: tuple[Flag, ...]
-    restarts: tuple[Restarts, ...]
-    hidden_flags: int = 0
-
-    @property
-    def columns(self) -> int:
-        return int(self.strips[0].shares.shape[1]) if self.strips else 0
 
 
 def timeline(
@@ -113,7 +49,7 @@ def timeline(
         start,
         end,
         focus,
-        _strips(recording, start, end, _named(findings, start, end), columns),
+        _strips(recording, start, end, _named(findings, start, end), columns, _measure(findings)),
         _lines(recording, start, end),
         _bars(recording, start, end, findings),
         flags,
@@ -134,21 +70,40 @@ def _named(findings: Sequence[Finding], start: int, end: int) -> list[int]:
     return list(dict.fromkeys(named))
 
 
-def _strips(recording: Recording, start: int, end: int, named: Sequence[int], columns: int) -> tuple[Strip, ...]:
-    edges = np.linspace(start, end, columns + 1)
-    known = {core.number: core for core in cores(recording)}
+def _measure(findings: Sequence[Finding]) -> Measure:
+    return _ABOUT.get(findings[0].kind, "kernel") if findings else "kernel"
+
+
+def _strips(
+    recording: Recording, start: int, end: int, named: Sequence[int], columns: int, measure: Measure
+) -> tuple[Strip, ...]:
+    steps = max(1, min(_MOST_STEPS, (end - start) // STEP_NS))
+    known = {core.number: core for core in cores(recording) if core.number >= 0}  # -1: nobody noted where a stack was taken
     if known:
-        shares = {number: core.share("system", "irq", "softirq", start=start, end=end) for number, core in known.items()}
-        return tuple(Strip(number, _of_ticks(known[number], edges)) for number in _shown(known, named, shares))
-    counted = _sampled(recording, start, end, columns)
-    shares = {number: float(np.nan_to_num(strip[:2]).sum()) for number, strip in counted.items()}
-    return tuple(Strip(number, counted[number]) for number in _shown(counted, named, shares))
+        wanted = [tick for row in ROWS[measure] for tick in _TICKS[STATES[row]]]
+        shares = {number: core.share(*wanted, start=start, end=end) for number, core in known.items()}
+        drawn, apart = np.linspace(start, end, columns + 1), np.linspace(start, end, steps + 1)
+        return tuple(
+            Strip(number, _of_ticks(known[number], drawn), measure, _most(_of_ticks(known[number], apart), measure))
+            for number in _shown(known, named, shares)
+        )
+    counted, finely = _sampled(recording, start, end, columns), _sampled(recording, start, end, steps)
+    shares = {number: float(np.nan_to_num(measured(strip, measure)).sum()) for number, strip in counted.items()}
+    return tuple(
+        Strip(number, counted[number], measure, _most(finely[number], measure)) for number in _shown(counted, named, shares)
+    )
 
 
-def _shown(known: Collection[int], named: Sequence[int], kernel: dict[int, float]) -> list[int]:
-    """Those that are named, and one that is most in the kernel beside them, to compare."""
+def _most(shares: Shares, measure: Measure) -> float:
+    known = measured(shares, measure)
+    known = known[~np.isnan(known)]
+    return float(known.max()) if len(known) else 0.0
+
+
+def _shown(known: Collection[int], named: Sequence[int], most: dict[int, float]) -> list[int]:
+    """Those that are named, and one that has most of it beside them, to compare."""
     first = [core for core in named if core in known][:MOST_CORES]
-    others = sorted((core for core in known if core not in first), key=lambda core: (-kernel[core], core))
+    others = sorted((core for core in known if core not in first), key=lambda core: (-most[core], core))
     return first + others[: max(1, 3 - len(first)) if len(first) < MOST_CORES else 0]
 
 
@@ -180,9 +135,9 @@ def _sampled(recording: Recording, start: int, end: int, columns: int) -> dict[i
     inside = (time >= start) & (time < end)
     time, core, stack = time[inside], core[inside], stack[inside]
     row = rows[np.minimum(np.searchsorted(ids, stack), len(ids) - 1)]
-    column = np.minimum((time - start) * columns // (end - start), columns - 1)
+    column = np.minimum(((time - start) / (end - start) * columns).astype(np.int64), columns - 1)
     found = {}
-    for number in np.flatnonzero(np.bincount(core[core >= 0])).tolist() if len(core) else ():
+    for number in np.unique(core[core >= 0]).tolist():  # a number may be anything: nothing is as long as the largest
         mine = core == number
         counts = np.bincount(row[mine] * columns + column[mine], minlength=5 * columns).reshape(5, columns)
         with np.errstate(divide="ignore", invalid="ignore"):

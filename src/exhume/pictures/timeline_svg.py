@@ -5,8 +5,8 @@ from html import escape
 
 import numpy as np
 
+from exhume.pictures.lanes import STATES, Flag, Line, Shares, Strip, Timeline
 from exhume.pictures.scene import Clock
-from exhume.pictures.timeline import STATES, Flag, Line, Shares, Strip, Timeline
 from exhume.text import printable
 
 WIDTH = 1200
@@ -77,8 +77,8 @@ def _name(name: str, y: int, told: str = "") -> list[str]:
 
 def _strip(strip: Strip, y: int) -> list[str]:
     """States on top of each other, the kernel's at the bottom."""
-    known = strip.kernel[~np.isnan(strip.kernel)]
-    most = f"kernel up to {known.max():.0%}" if len(known) else "nothing known"
+    nothing = bool(np.isnan(strip.shown).all())
+    most = "nothing known" if nothing else f"{strip.measure} up to {strip.most:.0%}"
     drawn = _name(f"core {strip.core}", y + _STRIP // 2 + 4, most)
     drawn.append(f'<rect class="empty" x="{LEFT}" y="{y}" width="{_ROOM}" height="{_STRIP}"/>')
     floor = np.zeros(strip.shares.shape[1])
@@ -87,7 +87,7 @@ def _strip(strip: Strip, y: int) -> list[str]:
         if float(ceiling.sum() - floor.sum()) > 0.001:
             drawn.append(f'<path class="{state}" d="{_area(floor, ceiling, y)}"><title>{state}</title></path>')
         floor = ceiling
-    for first, last in _runs(np.isnan(strip.kernel)):
+    for first, last in _runs(np.isnan(strip.shown)):
         step = _ROOM / len(floor)
         x, width = LEFT + first * step, (last - first) * step
         drawn.append(
@@ -123,14 +123,11 @@ def _runs(flags: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Iterator[tuple
 
 
 def _line(line: Line, picture: Timeline, y: int) -> list[str]:
-    """A count from its least to its most; what it is at both ends is told."""
-    least, most = int(line.values.min()), int(line.values.max())
-    first, last = int(line.values[0]), int(line.values[-1])
-    told = f"{first:,} to {last:,}" if first != last else f"{last:,}"
+    """A count; from what to what it goes is told."""
+    told = line.told
     points: list[str] = []
-    for time, count in zip(line.times.tolist(), line.values.tolist(), strict=True):
+    for time, high in zip(line.times.tolist(), line.heights.tolist(), strict=True):
         x, _ = _across(time, time, picture)
-        high = (count - least) / (most - least) if most > least else 0.5
         at = f"{y + _LINE - 3 - high * (_LINE - 6):.1f}"
         points.append(f"M{x} {at}" if not points else f"H{x}V{at}")
     drawn = _name(line.name, y + _LINE // 2 + 4, told)
@@ -162,11 +159,12 @@ def _focus(picture: Timeline, clock: Clock, bottom: int) -> list[str]:
 
 def _axis(picture: Timeline, clock: Clock, y: int) -> list[str]:
     drawn = []
+    told = clock.short if (picture.end - picture.start) // _TICKS >= 1_000_000_000 else clock.exact
     for tick in range(_TICKS + 1):
         time = picture.start + (picture.end - picture.start) * tick // _TICKS
         x = LEFT + _ROOM * tick / _TICKS
         drawn.append(f'<path class="grid" d="M{x:.1f} {_TOP - 6}V{y}"/>')
-        drawn.append(f'<text class="tick" x="{x:.1f}" y="{y + 14}">{_safe(clock.short(time))}</text>')
+        drawn.append(f'<text class="tick" x="{x:.1f}" y="{y + 14}">{_safe(told(time))}</text>')
     return drawn
 
 

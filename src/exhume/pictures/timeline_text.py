@@ -6,7 +6,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from exhume.pictures.timeline import Line, Shares, Timeline
+from exhume.pictures.lanes import Line, Shares, Timeline
+from exhume.pictures.scene import Clock
 from exhume.text import printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -18,8 +19,7 @@ _NOTHING = "·"
 _MOST_STRIPS = 2
 _FULL = 0.95
 _MOST_BARS = 2
-Clock = Callable[[int], str]
-"""Wall-clock text of a moment on the recording's clock."""
+SECOND_NS = 1_000_000_000
 Paint = Callable[..., str]
 """Colours text by names of colours, or does not (cli.terminal.Style)."""
 
@@ -34,10 +34,10 @@ def lines(picture: Timeline, clock: Clock, columns: int, paint: Paint) -> list[s
     cells = picture.columns or room(columns)
     rows = _Rows(cells, columns, paint)
     for strip in picture.strips[:_MOST_STRIPS]:
-        text = _painted(_strip(strip.kernel), (strip.kernel >= _FULL).tolist(), paint, "red")
-        rows.add(f"core {strip.core}", text, f"kernel up to {_most(strip.kernel):.0%}")
+        text = _painted(_strip(strip.shown), (strip.shown >= _FULL).tolist(), paint, "red")
+        rows.add(f"core {strip.core}", text, f"{strip.measure} up to {strip.most:.0%}")
     for line in picture.lines[:1]:
-        rows.add(line.name, _spark(line, picture, cells), _grown(line))
+        rows.add(line.name, _spark(line, picture, cells), line.told)
     for bars in picture.bars[:_MOST_BARS]:
         longest = max(span.end - span.start for span in bars.spans)
         marks = _marks(((span.start, span.end) for span in bars.spans), picture, cells, "━")
@@ -80,29 +80,12 @@ def _painted(text: str, full: Iterable[bool], paint: Paint, colour: str) -> str:
     return "".join(parts)
 
 
-def _most(shares: Shares) -> float:
-    known = shares[~np.isnan(shares)]
-    return float(known.max()) if len(known) else 0.0
-
-
 def _spark(line: Line, picture: Timeline, cells: int) -> str:
-    """The count at each column, from its least to its most; nothing before it was first counted."""
+    """The count at each column; nothing before it was first counted."""
     middles = picture.start + (np.arange(cells) + 0.5) * (picture.end - picture.start) / cells
     place = np.searchsorted(line.times, middles, "right") - 1
-    least, most = int(line.values.min()), int(line.values.max())
-    text = []
-    for at in place.tolist():
-        if at < 0:
-            text.append(" ")
-            continue
-        share = (int(line.values[at]) - least) / (most - least) if most > least else 0.4
-        text.append(BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))])
-    return "".join(text)
-
-
-def _grown(line: Line) -> str:
-    first, last = int(line.values[0]), int(line.values[-1])
-    return f"{first:,} to {last:,}" if first != last else f"{last:,}"
+    heights = line.heights.tolist()
+    return "".join(" " if at < 0 else BLOCKS[min(len(BLOCKS) - 1, int(heights[at] * len(BLOCKS)))] for at in place.tolist())
 
 
 def _marks(
@@ -120,10 +103,11 @@ def _marks(
 
 
 def _axis(picture: Timeline, clock: Clock, cells: int) -> list[str]:
-    """Times at the left ends of what they are written below."""
+    """Times at the left ends of what they are written below, as exact as they are far apart."""
     text = ""
+    told = clock.short if (picture.end - picture.start) * 20 // cells >= SECOND_NS else clock.exact
     for part in range(0, cells, 20):
         if cells - part >= 8 and len(text) <= part:
-            time = clock(picture.start + (picture.end - picture.start) * part // cells)
+            time = told(picture.start + (picture.end - picture.start) * part // cells)
             text = text.ljust(part) + time + " "
     return [" " * (LEFT + 1) + text.rstrip()]

@@ -8,6 +8,12 @@ from collections.abc import Callable
 
 from exhume.findings.model import Evidence, Finding
 
+_WORDS = {
+    "pinned by file": "pinned by page cache",
+    "pinned by anon": "pinned by shared memory or tmpfs",
+    "pinned by kernel": "pinned by kernel memory",
+    "days to pain": "time left",
+}
 _BREATH = re.compile(r"; |: | \(|, ")
 
 
@@ -19,10 +25,25 @@ def short(finding: Finding) -> tuple[str, str]:
     return what, numbers
 
 
+def what(item: Evidence) -> str:
+    """What a number of the evidence is, in the words of the sentences."""
+    return _WORDS.get(item.what, item.what)
+
+
 def value(item: Evidence) -> str:
     """A number of the evidence with its unit."""
+    if item.what == "days to pain" and isinstance(item.value, int | float):
+        return _how_long(item.value)
     number = f"{item.value:,}" if isinstance(item.value, int) and item.unit != "PID" else str(item.value)
     return f"{number} {item.unit}".rstrip()
+
+
+def _how_long(days: float) -> str:
+    """`3 days`, `1 h`, `20 min`: a forecast, so whole numbers."""
+    for size, unit in ((1, "days"), (1 / 24, "h")):
+        if days >= 2 * size or (unit == "h" and days >= size):
+            return f"{days / size:,.0f} {unit}"
+    return f"{max(1, days * 24 * 60):.0f} min"
 
 
 def _cut(summary: str) -> tuple[str, str]:
@@ -82,16 +103,16 @@ def _core(finding: Finding) -> tuple[str, str] | None:
 
 
 def _napi(finding: Finding) -> tuple[str, str] | None:
+    """Not polled is a word of drivers': what it means is that packets wait."""
     if _has(finding, "stalls", "longest"):
         late = f"{finding.number('late share'):.0%} of the time late" if finding.number("late share") >= 0.005 else ""
-        often = finding.number("stalls")
-        stalls = f"{often:,.0f} stalls of up to" if often > 1 else "stalled for"
-        return f"{finding.subject} not polled", _joined(f"{stalls} {_count(finding, 'longest')} ms", late)
+        often = f"{_count(finding, 'stalls')} times, up to " if finding.number("stalls") > 1 else ""
+        return f"{finding.subject} not polled", _joined(f"packets wait {often}{_count(finding, 'longest')} ms", late)
     if not _has(finding, "not polled for"):
         return None
     queue = f" queue {finding.value('queue')}" if _has(finding, "queue") else ""
     limit = f"driver gives up at {_count(finding, 'driver gives up at')}" if _has(finding, "driver gives up at") else ""
-    return f"{finding.subject}{queue} not polled", _joined(f"{_count(finding, 'not polled for')} ms", limit)
+    return f"{finding.subject}{queue} not polled", _joined(f"packets wait {_count(finding, 'not polled for')} ms", limit)
 
 
 def _reset(finding: Finding) -> tuple[str, str] | None:

@@ -152,7 +152,8 @@ def _open(path: str, wanted: Wanted) -> _File:
 
 def _known() -> str:
     return (
-        "perf.data, the text of perf script, folded stacks, dmesg or syslog text and journalctl -o json are known, gzip as well"
+        "a recording of exhume record, perf.data, the text of perf script, folded stacks, dmesg or syslog text and "
+        "journalctl -o json are known, gzip as well"
     )
 
 

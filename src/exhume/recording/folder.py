@@ -79,7 +79,8 @@ class Folder:
             raise ExhumeError(f"{shown} holds nothing yet: the recorder writes its first rows after a second")
         self.boots = list(dict.fromkeys(one.chapter.node.boot_id for one in found))
         if not -len(self.boots) < self._boot <= 0:
-            raise ExhumeError(f"{shown} has {len(self.boots)} boots: 0 is the last one, {1 - len(self.boots)} the first")
+            many = f"{len(self.boots)} boots: 0 is the last one, {1 - len(self.boots)} the first"
+            raise ExhumeError(f"{shown} has {'one boot: it is 0' if len(self.boots) == 1 else many}")
         wanted = [one for one in found if one.chapter.node.boot_id == self.boots[self._boot - 1]]
         self._chapters = sorted(wanted, key=lambda one: one.chapter.begin["time"])
         self.__dict__.pop("window", None)

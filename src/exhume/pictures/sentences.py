@@ -1,0 +1,93 @@
+"""What every report says in the same words, in the terminal, on a page and in Markdown: who it was, whose doing it is, what
+else is wrong, of which node, how sure, and what it was seen with."""
+
+from collections.abc import Iterable, Sequence
+
+from exhume.findings.model import Finding
+from exhume.recording.recording import Node
+from exhume.verdict.report import Report, Source, Verdict
+
+PSEUDONYMS = (
+    "Names in this report are pseudonyms. A unit, path or program that a command names has another name on the node; whoever "
+    "made the bundle knows which."
+)
+# What a recording of a node has and a file of another tool may lack, by the source that would tell it.
+_KINDS = {
+    "cpu": "what the cores did",
+    "samples": "stack samples",
+    "kernel-log": "the kernel's log",
+    "memcg": "memory cgroups",
+    "vmstat": "memory",
+    "units": "units",
+    "nic": "network counters",
+    "latency": "late polls",
+}
+
+
+def sure(verdict: Verdict) -> str:
+    """How sure a chain is. A single finding was measured: there is nothing that follows, and so nothing to be sure of."""
+    return f"confidence {verdict.confidence:.0%}" if verdict.cause is not None and len(verdict.chain) > 1 else ""
+
+
+def who(findings: Sequence[Finding]) -> str:
+    """Who held the core: of packets who sends them, before whom they reach; else the first that is named."""
+    for finding in findings:
+        if sender := finding.value("packets sent by"):
+            arrive, where = finding.value("process"), _within(finding, "sender's cgroup")
+            return f"{sender}{where} sends the packets" + (f"; {arrive} is where they arrive" if arrive else "")
+    for finding in findings:
+        if process := finding.value("process"):
+            policy = finding.value("policy")
+            return f"{process}{f' ({policy})' if policy else ''}{_within(finding, 'its cgroup')}"
+    return next((str(found) for finding in findings if (found := finding.value("it"))), "")
+
+
+def _within(finding: Finding, what: str) -> str:
+    """The cgroup that the same finding tells; everything is in the root."""
+    cgroup = finding.value(what)
+    return f" in {cgroup}" if cgroup and cgroup != "/" else ""
+
+
+def culprits(verdict: Verdict) -> str:
+    """Everybody whose doing it is, with their share of it."""
+    return ", ".join(f"{one.subject} ({one.share:.0%})" for one in verdict.culprits)
+
+
+def others(report: Report) -> list[Finding]:
+    """What else is wrong, and no part of the chain: of a healthy node, what its tenants suffer from by themselves."""
+    chain = {id(link.finding) for link in report.verdict.chain}
+    return [finding for finding in report.findings if finding.severity != "info" and id(finding) not in chain]
+
+
+def node(about: Node, imported: str) -> list[str]:
+    """Of which node, as far as that is known."""
+    unknown = imported and about.cgroups in ("", "none")
+    parts = (
+        "node not known" if imported and about.hostname in ("", "unknown") else about.hostname,
+        f"Linux {about.kernel}" if about.kernel else "",
+        f"{about.cpus} cores" if about.cpus else "",
+        "cgroups not known" if unknown else f"cgroups {about.cgroups}" if about.cgroups else "",
+    )
+    return [part for part in parts if part]
+
+
+def seen_with(sources: Iterable[Source], imported: str) -> str:
+    """Of a file of another tool: what it does not have. Else how many sources could be read, and why the others could not."""
+    known = list(sources)
+    off = [source for source in known if source.state == "off"]
+    if imported:
+        there = {source.name for source in known if source.state == "on"}
+        lacks = [what for name, what in _KINDS.items() if name not in there]
+        return f"{imported} alone" + (f", which has nothing about {_and(lacks)}" if lacks else "")
+    text = f"{len(known) - len(off)} of {len(known)} sources of data"
+    return text + (". Off: " + "; ".join(f"{source.name} ({source.reason})" for source in off) if off else "")
+
+
+def _and(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def headline(text: str) -> str:
+    """A sentence as a title: a word begins with a capital letter, a name stays as it is."""
+    first, _, rest = text.partition(" ")
+    return text[:1].upper() + text[1:] if first.rstrip(",:").isalpha() and not rest.startswith("[") else text
