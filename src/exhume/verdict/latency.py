@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from exhume.findings.kernel_work import INTERRUPTS, SOFTIRQS, work
+from exhume.findings.held import walked
+from exhume.findings.kernel_work import INTERRUPTS, SOFTIRQS, Walks, work
 from exhume.node.latency.histogram import EMPTY, Histogram, edges, merge, percentile
 from exhume.recording.recording import Recording
 from exhume.verdict.report import Health, wall
@@ -29,12 +30,14 @@ class Offender:
     samples: int
     policy: str = ""
     """Its scheduling policy, if it is not an ordinary one."""
+    walked: Walks = field(default_factory=Walks)
+    """Which statistics its kernel walks groups for."""
 
     @property
     def did(self) -> str:
         """What it was busy with, in words."""
         if self.stack:
-            done = work(self.stack)
+            done = work(self.stack, self.walked)
             return f"{done.words} ({self.stack[0]})" if self.stack[0] not in done.words else done.words
         return "ran its own code" if self.samples else ""
 
@@ -212,13 +215,13 @@ def stalls_seen(recording: Recording) -> list[StallSeen]:
             netns=_number(fields, "netns"),
             thread=fields.get("thread", ""),
             vectors=fields.get("vectors", ""),
-            offender=_offender(fields),
+            offender=_offender(fields, walked(recording)),
             throttled="throttled" in fields,
         )
     return sorted(found.values(), key=lambda stall: stall.at)
 
 
-def _offender(fields: dict[str, str]) -> Offender | None:
+def _offender(fields: dict[str, str], walks: Walks) -> Offender | None:
     if "offender_pid" not in fields:
         return None
     stack = tuple(filter(None, fields.get("stack", "").split(";")))
@@ -229,6 +232,7 @@ def _offender(fields: dict[str, str]) -> Offender | None:
         stack,
         _number(fields, "offender_samples"),
         fields.get("offender_policy", ""),
+        walks,
     )
 
 
