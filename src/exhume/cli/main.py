@@ -21,6 +21,7 @@ COMMANDS = {
     "record": "a flight recorder: stacks and everything else on one clock, made to be left on",
     "info": "what is in a recording",
     "flame": "a flame graph of any moment of a recording",
+    "view": "a recording in the browser: every core, heat map, flame graphs of any selection, live",
     "heat": "the subsecond-offset heat map of a recording, in the terminal",
     "import": "a recording of what you have: perf.data, perf script, folded stacks, logs",
     "export": "a recording for other tools: pprof, speedscope, Perfetto, Firefox Profiler, CSV, Parquet",

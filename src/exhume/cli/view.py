@@ -1,0 +1,144 @@
+"""exhume view: a recording in the browser, served from this machine alone."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.cli import moments, opening
+from exhume.errors import ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.recording.folder import Folder
+    from exhume.web.server import Server
+
+DESCRIPTION = """\
+Shows a recording in the browser: all of it, every core, a subsecond-offset heat map and flame graphs of any selection, on one
+time axis, with the verdict beside them. A recording that is still being written grows on the screen.
+
+Serves on 127.0.0.1 until Ctrl-C, for whoever has the token in the address that is printed. Nothing comes from elsewhere."""
+EPILOG = """\
+examples:
+  sudo exhume view                              what exhume record writes on this node
+  exhume view REC --at 12:04:31 --for 10s       a recording, and where to begin
+  exhume view perf.data dmesg.txt               files of other tools, on one time axis
+  exhume view REC --port 8080 --no-open         on a node without a browser; then, on yours:
+                                                ssh -L 8080:127.0.0.1:8080 node, and open the address that was printed
+
+times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 12345.678 as dmesg shows it.
+
+exit code: 0 ended by Ctrl-C, 3 could not (nothing there, not readable, port taken), 64 wrong usage"""
+
+_NEEDED = ("starlette", "uvicorn", "anyio", "h11", "pyarrow")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    from exhume.cli import importing
+
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "recording",
+        nargs="*",
+        metavar="RECORDING",
+        help="the recording's directory, or files of other tools: perf.data, perf script text, log ...",
+    )
+    parser.add_argument("--port", type=port, default=0, metavar="N", help="serve on this port (any that is free)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="serve on this address (127.0.0.1); others can see it, too"
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not open a browser, print the address only")
+    moments.arguments(parser)
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
+    parser.add_argument(
+        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last (default), -1 the one before"
+    )
+    importing.choices(parser)
+
+
+def port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 0 <= int(text) < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; say a number from 1 to 65535, or 0 for any that is free")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from exhume.web.server import Server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _NEEDED:
+            raise
+        raise ExhumeError(f"this needs {error.name}, which is not installed: pip install 'exhume[all]'") from None
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+    from exhume.web.store import Store
+    from exhume.web.view import View
+
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    folder, name = _folder(args)
+    window = moments.window(args, folder)
+    view = View(Store(folder, name, thresholds), None if window.whole else (window.start, window.end))
+    _serve(args, Server(view, args.host, args.port))
+    return 0
+
+
+def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
+    """What was named, opened, and what to call it. Several files become one recording that goes when we do."""
+    given = args.recording
+    if not given:
+        from exhume.cli.record import DEFAULT
+
+        given = [DEFAULT]
+    if len(given) == 1:
+        args.recording = given[0]
+        return opening.folder(args), os.path.basename(os.path.abspath(given[0])) if given[0] != "-" else "stdin"
+    return _together(args, given), f"{len(given)} files"
+
+
+def _together(args: argparse.Namespace, files: list[str]) -> "Folder":
+    import atexit
+    import tempfile
+
+    from exhume.cli.importing import bring_in
+    from exhume.recorder.importing import importable, remove
+    from exhume.recording.folder import Folder
+
+    ours = [file for file in files if not importable(file)]
+    if ours:
+        raise UsageError(f"{ours[0]} is a recording of its own: it is shown alone, only files of other tools go together")
+    place = tempfile.mkdtemp(prefix="exhume-import-")
+    atexit.register(remove, place)
+    for note in bring_in(args, files, place, kept=False).notes:
+        sys.stderr.write(f"exhume: {note}\n")
+    return Folder(place)
+
+
+def _serve(args: argparse.Namespace, server: "Server") -> None:
+    import signal
+
+    # SIGTERM ends it as Ctrl-C does, so that what was imported is removed.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.stdout.write(server.url + "\n")
+        sys.stdout.flush()
+        if args.host not in ("127.0.0.1", "localhost", "::1"):
+            sys.stderr.write("exhume: this is not encrypted: whoever can listen on the way can read it, and the token\n")
+        if not args.no_open and _has_display():
+            _open(server.url)
+        sys.stderr.write("exhume: Ctrl-C ends it\n")
+        server.run()
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _has_display() -> bool:
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _open(url: str) -> None:
+    """Beside us: a browser may take its time to start. It waits for our answer, since we listen already."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

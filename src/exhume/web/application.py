@@ -1,0 +1,105 @@
+"""The application: the page's files and its questions, each answered in a thread, behind the guard."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from exhume.errors import ExhumeError
+from exhume.text import printable
+from exhume.web import static_files
+from exhume.web.exports import Download, export
+from exhume.web.flame import flame
+from exhume.web.heat import heat
+from exhume.web.lanes import lanes
+from exhume.web.overview import about, overview
+from exhume.web.parameters import Query
+from exhume.web.replies import Complaint, answer, error
+from exhume.web.security import App, Guard, Receive, Scope, Send
+from exhume.web.verdicts import verdict
+from exhume.web.view import View
+
+_WINDOW = ("from", "to")
+_FILTERS = ("cores", "comm", "pid", "cgroup", "idle")
+# Heavy questions at once: a slow one must not keep the page from asking how far a live recording has got.
+_HEAVY, _LIGHT, _SLOW = 2, 4, 1
+
+
+class Endpoint(NamedTuple):
+    answer: Callable[[View, Query], "dict[str, Any] | Download"]
+    parameters: Sequence[str]
+    weight: str
+
+
+ENDPOINTS = {
+    "/api/about": Endpoint(about, (), "light"),
+    "/api/overview": Endpoint(overview, ("columns",), "light"),
+    "/api/lanes": Endpoint(lanes, (*_WINDOW, "columns", "cores"), "light"),
+    "/api/heat": Endpoint(heat, (*_WINDOW, *_FILTERS, "symbol"), "heavy"),
+    "/api/flame": Endpoint(flame, (*_WINDOW, *_FILTERS, "by", "reverse", "base", "base_from", "base_to"), "heavy"),
+    "/api/verdict": Endpoint(verdict, _WINDOW, "slow"),
+    "/api/export": Endpoint(export, (*_WINDOW, *_FILTERS, "format"), "slow"),
+}
+
+
+class Application:
+    """Without the guard: see `application`."""
+
+    def __init__(self, view: View, files: Mapping[str, static_files.File]) -> None:
+        self._view = view
+        self._files = files
+        self._limits: dict[str, anyio.CapacityLimiter] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._respond(request)
+        if request.method == "HEAD":
+            response.body = b""  # its length has been told already
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.scope["path"]
+        if path in self._files:
+            return static_files.reply(self._files[path], request)
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is None:
+            return error(404, "there is nothing at this address")
+        try:
+            query = Query(request.scope.get("query_string", b""), endpoint.parameters)
+            async with self._limit(endpoint.weight):
+                if await request.is_disconnected():  # it was asked for while somebody panned, and is not wanted any more
+                    return error(503, "nobody waits for this")
+                return await anyio.to_thread.run_sync(self._made, endpoint, query, abandon_on_cancel=True)
+        except Complaint as complaint:
+            return error(complaint.status, complaint.sentence, complaint.parameter)
+        except ExhumeError as failure:
+            return error(503, printable(str(failure), 400))
+        except Exception as bug:
+            if os.environ.get("EXHUME_TRACEBACK"):
+                raise
+            told = f"{type(bug).__name__}: {printable(str(bug), 200)}"
+            sys.stderr.write(f"exhume: a bug in exhume view, at {path}: {told}\n")
+            return error(500, f"a bug in exhume: {told}")
+
+    def _made(self, endpoint: Endpoint, query: Query) -> Response:
+        """In a thread: making JSON of a large tree takes its time, too."""
+        found = endpoint.answer(self._view, query)
+        if isinstance(found, Download):
+            headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+            return Response(b"".join(found.parts), media_type=found.media_type, headers=headers)
+        return answer(found)
+
+    def _limit(self, weight: str) -> anyio.CapacityLimiter:
+        """Made where they are used: they belong to an event loop."""
+        if weight not in self._limits:
+            self._limits[weight] = anyio.CapacityLimiter({"heavy": _HEAVY, "light": _LIGHT, "slow": _SLOW}[weight])
+        return self._limits[weight]
+
+
+def application(view: View, token: str, host: str, port: int) -> App:
+    return Guard(Application(view, static_files.table()), token, host, port)

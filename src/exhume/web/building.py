@@ -1,0 +1,174 @@
+"""Fills the outline of a recording in the background: a coarse pass over all of it first, so that something is seen at once."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.errors import ExhumeError
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Ints
+from exhume.recording.summary import EMPTY, OFFSETS, SECOND, Summary
+from exhume.web import lines, marks
+from exhume.web.counted import CLASSES, Counted, of_ticks
+from exhume.web.marks import Marks
+from exhume.web.outline import Outline
+from exhume.web.store import Store
+
+# Segments that are read at once: a segment's neighbours are looked into each time, and so many are little memory yet.
+_SEGMENTS = 10
+# Readings of all cores for longer than this would be.
+_TICKS_S = 120
+# Rows may come so late.
+_LATE_S = 3
+_LOOK_AGAIN_S = 2.0
+_UNITS_NS = 90 * SECOND
+_MOST_MARKS = 20_000
+_COARSE = 8
+# Decompressing waits for nobody: two are almost twice as fast.
+_THREADS = 2
+
+Range = tuple[int, int]
+"""Cells of the outline, the last one outside."""
+
+
+class Builder:
+    """One thread, which ends with the process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        folder = store.folder
+        start, end = store.window(folder)
+        self.outline = Outline(start, -(-(end - start) // SECOND) + 1, folder.node.cpus, float(store.hz or 100))
+        self._marks: dict[Range, Marks] = {}
+        self._done = 0
+        """Cells up to here cannot change any more."""
+        self._ticks: bool | None = None
+        self._first_pass, self._second_pass = 0.0, 0.0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="exhume-outline", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    @property
+    def ready(self) -> float:
+        """How much of the cores is read; lines and marks follow."""
+        return self._first_pass
+
+    @property
+    def lines_ready(self) -> float:
+        return self._second_pass
+
+    def marks(self, start: int, end: int) -> Marks:
+        with self._lock:
+            parts = list(self._marks.values())
+        return marks.joined(parts, start, end)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.update()
+            except (ExhumeError, OSError):  # it is being removed: what was read stays on the screen
+                self._first_pass = self._second_pass = 1.0
+            if self._stop.wait(_LOOK_AGAIN_S):
+                return
+
+    def update(self) -> None:
+        """Read what is new. Of a recording that does not grow there is nothing after the first time."""
+        folder = self._store.folder
+        ranges, settled = self._ranges(folder)
+        with ThreadPoolExecutor(_THREADS, "exhume-outline") as threads:
+            for number, _ in enumerate(threads.map(lambda part: self._read_cores(folder, *part), spread(ranges)), 1):
+                self._first_pass = max(self._first_pass, number / len(ranges))
+        if self._stop.is_set():
+            return
+        for number, part in enumerate(ranges, 1):
+            if self._stop.is_set():
+                return
+            self._read_others(folder, *part)
+            self._second_pass = max(self._second_pass, number / len(ranges))
+        self._first_pass = self._second_pass = 1.0
+        self._done = settled
+
+    def _ranges(self, folder: Folder) -> tuple[list[Range], int]:
+        """What to read, some segments at a time, and up to where it will not have to be read again."""
+        outline = self.outline
+        end = outline.place(folder.window[1]) + 1
+        if self._done >= end:
+            return [], self._done
+        segments = folder.segments
+        begins = sorted({outline.place(segment.start) for segment in segments})[::_SEGMENTS]
+        edges = [self._done, *(at for at in begins if at > self._done), end]
+        edges = sorted({edge for edge in edges if edge <= end})
+        open_from = min((outline.place(one.start) for one in segments if not one.sealed), default=end)
+        settled = open_from - -(-_LATE_S // outline.width) if self._store.live else end
+        return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
+
+    def _read_cores(self, folder: Folder, start: int, end: int) -> None:
+        if self._stop.is_set():
+            return
+        outline = self.outline
+        summary = folder.summary(outline.moment(start), outline.moment(end))
+        if len(summary.time):
+            outline.put(start, end, summary)
+            return
+        outline.put(start, end, EMPTY)
+        step = max(1, _TICKS_S // outline.width)
+        for first in range(start, end, step) if self._has_ticks(folder) else ():
+            last = min(end, first + step)
+            counted = of_ticks(folder, self._edges(first, last))
+            if counted is not None and not self._stop.is_set():
+                outline.put(first, last, *as_summary(counted, outline.moment(first), outline.width))
+
+    def _has_ticks(self, folder: Folder) -> bool:
+        if self._ticks is None:
+            self._ticks = folder.count("cpu") > 0
+        return self._ticks
+
+    def _read_others(self, folder: Folder, start: int, end: int) -> None:
+        first, last = self.outline.moment(start), self.outline.moment(end)
+        for line in lines.lines(folder.load(first, last, lines.TABLES), self._edges(start, end)):
+            self.outline.put_line(line.key, start, line.values)
+        happened = folder.load(first - _UNITS_NS, last, marks.TABLES)
+        found = marks.marks(happened, first, last)
+        with self._lock:
+            self._marks = {part: known for part, known in self._marks.items() if part[0] < start or part[0] >= end}
+            self._marks[start, end] = found
+            while sum(len(part.flags) + len(part.bars) for part in self._marks.values()) > _MOST_MARKS:
+                most = max(self._marks, key=lambda part: len(self._marks[part].flags) + len(self._marks[part].bars))
+                self._marks[most] = _halved(self._marks[most])
+
+    def _edges(self, start: int, end: int) -> Ints:
+        return self.outline.first + np.arange(start, end + 1, dtype=np.int64) * (self.outline.width * SECOND)
+
+
+def spread(ranges: list[Range]) -> Iterator[Range]:
+    """Each eighth first, then those between, so that a long recording is seen as a whole from the begin on."""
+    return chain.from_iterable(ranges[first::_COARSE] for first in (0, 4, 2, 6, 1, 5, 3, 7))
+
+
+def as_summary(counted: Counted, start: int, width: int) -> tuple[Summary, NDArray[np.float64]]:
+    """Ticks as if they were samples, and the steal time, which samples do not know."""
+    counts = np.rint(counted.counts).astype(np.int64)
+    core, second = np.nonzero(counted.counts.sum(axis=1) > 0)
+    columns = [counts[core, place, second] for place in range(len(CLASSES) - 1)]
+    numbers = np.array(counted.cores, dtype=np.int64)[core]
+    order = np.lexsort((numbers, second))
+    offsets = np.zeros((len(core), OFFSETS), dtype=np.uint8)
+    rows = [start + second * width * SECOND, numbers, *columns]
+    return Summary._make([*(column[order] for column in rows), offsets]), counted.counts[core, -1, second][order]
+
+
+def _halved(part: Marks) -> Marks:
+    flags = sorted(part.flags, key=lambda flag: (flag.severity != "critical", flag.time))
+    kept = sorted(flags[: len(flags) // 2])
+    bars = sorted(part.bars, key=lambda bar: bar.start - bar.end)[: (len(part.bars) + 1) // 2]
+    return Marks(tuple(kept), part.left_out + len(flags) - len(kept), tuple(sorted(bars)), part.restarts)

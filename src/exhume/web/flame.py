@@ -1,0 +1,108 @@
+"""GET /api/flame: the stacks of a selection as columns of a tree, alone or beside those of another time."""
+
+from typing import Any
+
+import numpy as np
+
+from exhume.pictures.flame import select
+from exhume.recording.choice import Choice
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Recording
+from exhume.recording.summary import SECOND
+from exhume.recording.tally import Tally
+from exhume.web.baseline import baseline
+from exhume.web.parameters import Query
+from exhume.web.replies import Complaint
+from exhume.web.tree import Columns, columns, together
+from exhume.web.view import View
+
+BYS = ("process", "thread", "core", "cgroup", "none")
+MOST_SAMPLES = 200_000_000
+
+
+def flame(view: View, query: Query) -> dict[str, Any]:
+    store, folder = view.store, view.store.folder
+    whole = store.window(folder)
+    start, end = query.window(whole)
+    choice = query.choice()
+    by, reverse = query.word("by", BYS, "process"), query.flag("reverse", False)
+    before, how = _before(view, folder, query, (start, end), choice)
+    now = _selected(view, folder, (start, end), choice)
+    then = _selected(view, folder, before, choice) if before is not None else None
+    found = columns(*together(now, then), by, choice.idle, reverse)
+    answer = _answer(found)
+    if before is not None:
+        answer["baseline"] = {"from": store.us(before[0]), "to": store.us(before[1]), "how": how}
+    elif query.asked("base"):
+        answer["baseline"] = None
+    return {"from": store.us(start), "to": store.us(end), **answer}
+
+
+def _before(
+    view: View, folder: Folder, query: Query, window: tuple[int, int], choice: Choice
+) -> tuple[tuple[int, int] | None, str]:
+    """The time to compare with, and where that is from."""
+    given = query.asked("base_from") or query.asked("base_to")
+    if query.word("base", ("auto", "none"), "none") == "auto":
+        if given:
+            raise Complaint(400, "base=auto chooses the other time by itself: leave base_from and base_to out", "base")
+        core = next(iter(choice.cores)) if choice.cores is not None and len(choice.cores) == 1 else None
+        return baseline(view, folder, window, core), "as long, quiet and the nearest"
+    if not given:
+        return None, ""
+    for name in ("base_from", "base_to"):
+        if not query.asked(name):
+            raise Complaint(400, "base_from and base_to go together", name)
+    return query.window(view.store.window(folder), "base_from", "base_to"), "chosen"
+
+
+def _selected(view: View, folder: Folder, window: tuple[int, int], choice: Choice) -> tuple[Tally, Recording]:
+    cores = None if choice.cores is None else tuple(choice.cores)
+    length = (window[1] - window[0]) / SECOND
+    if length * (len(cores) if cores is not None else max(1, folder.node.cpus)) * max(1, view.store.hz) > MOST_SAMPLES:
+        raise Complaint(413, f"that may be more than {MOST_SAMPLES:,} samples: choose a shorter window, or cores", "to")
+    profile = view.store.profile(folder, *window, cores)
+    tally = select(profile.tally, profile.dictionaries, None, choice.comm, choice.pids, choice.cgroup)
+    return tally, profile.dictionaries
+
+
+def _answer(tree: Columns) -> dict[str, Any]:
+    """Names and modules once each: a tree has far fewer of them than nodes."""
+    used = np.unique(tree.label)
+    names: dict[str, int] = {}
+    modules: dict[str, int] = {}
+    name_of = np.zeros(len(tree.labels), dtype=np.int64)
+    module_of = np.zeros(len(tree.labels), dtype=np.int64)
+    kinds = np.full(len(tree.labels), ord("u"), dtype=np.uint8)
+    for label in used.tolist():
+        kind, name, module = tree.labels[label]
+        name_of[label] = names.setdefault(name, len(names))
+        module_of[label] = modules.setdefault(module, len(modules))
+        kinds[label] = ord(_KINDS[kind])
+    return {
+        "total": tree.total,
+        "base_total": tree.base_total,
+        "idle": tree.idle,
+        "names": list(names),
+        "modules": list(modules),
+        "depth": tree.depth.tolist(),
+        "name": name_of[tree.label].tolist(),
+        "module": module_of[tree.label].tolist(),
+        "kind": kinds[tree.label].tobytes().decode("ascii"),
+        "value": tree.value.tolist(),
+        "base": tree.base.tolist(),
+        "left_out": tree.left_out,
+    }
+
+
+_KINDS = {
+    "all": "g",
+    "core": "g",
+    "process": "g",
+    "thread": "g",
+    "user": "u",
+    "python": "p",
+    "jit": "j",
+    "kernel": "k",
+    "idle": "i",
+}

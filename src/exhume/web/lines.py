@@ -1,0 +1,127 @@
+"""What was counted beside the cores, as lines over columns of time: zombies, waits of NAPI, pressure, reclaim, throttling."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.recording.recording import Ints, Labels, Recording, Series
+from exhume.recording.summary import SECOND
+
+TABLES = ("memcg", "latency", "counters")
+Values = NDArray[np.float64]
+"""Not a number where nothing is known."""
+# A reading says how it is until the next one: so long, where there is none.
+_HOLDS_NS = 5 * SECOND
+
+
+class Line(NamedTuple):
+    key: str
+    title: str
+    unit: str
+    values: Values
+
+
+class Kind(NamedTuple):
+    key: str
+    title: str
+    unit: str
+    of: Callable[[Recording, Ints], Values | None]
+
+
+def lines(recording: Recording, edges: Ints) -> list[Line]:
+    """Every line that the recording knows anything of, between each two edges."""
+    found = ((kind, kind.of(recording, edges)) for kind in KINDS)
+    return [Line(kind.key, kind.title, kind.unit, values) for kind, values in found if values is not None]
+
+
+def _memcg(column: str) -> Callable[[Recording, Ints], Values | None]:
+    def values(recording: Recording, edges: Ints) -> Values | None:
+        """Of the whole node."""
+        table = recording["memcg"]
+        if not len(table):
+            return None
+        counts = table.ints(column)
+        root = np.array([path == "/" for path in table.texts("path")], dtype=np.bool_)
+        keep = (counts >= 0) & (root if root.any() else True)
+        return _held(table.ints("time")[keep], counts[keep], edges)
+
+    return values
+
+
+def _held(times: Ints, counts: Ints, edges: Ints) -> Values | None:
+    """A count that stays as it was read: the most of a column, or the last one before it if that is not too long ago."""
+    if not len(times):
+        return None
+    order = np.argsort(times, kind="stable")
+    times, counts = times[order], counts[order].astype(np.float64)
+    low, high = np.searchsorted(times, edges[:-1]), np.searchsorted(times, edges[1:])
+    last = np.maximum(high - 1, 0)
+    fresh = (high > 0) & (edges[1:] - times[last] <= np.maximum(_HOLDS_NS, np.diff(edges)))
+    values = np.where(fresh, counts[last], np.nan)
+    several = np.flatnonzero(high - low > 1)
+    for column in several.tolist():
+        values[column] = counts[low[column] : high[column]].max()
+    return values
+
+
+def _napi(recording: Recording, edges: Ints) -> Values | None:
+    """The longest wait for a poll that ended in a column, ms; zero where it was measured and nothing waited."""
+    table = recording["latency"]
+    if not len(table):
+        return None
+    mine = np.array([what == "napi" for what in table.texts("what")], dtype=np.bool_)
+    if not mine.any():
+        return None
+    values = np.full(len(edges) - 1, np.nan)
+    column = np.searchsorted(edges, table.ints("time"), "right") - 1
+    inside = (column >= 0) & (column < len(values))
+    values[column[inside]] = 0.0
+    keep = inside & mine
+    np.maximum.at(values, column[keep], table.ints("max")[keep] / 1e6)
+    return values
+
+
+def _rate(name: str, scale: float, **wanted: str) -> Callable[[Recording, Ints], Values | None]:
+    """How fast counters of that name grow, all that have these labels together."""
+
+    def values(recording: Recording, edges: Ints) -> Values | None:
+        return rate([series for at, series in recording.counters(name).items() if _has(at, wanted)], edges, scale)
+
+    return values
+
+
+def _has(at: Labels, wanted: dict[str, str]) -> bool:
+    known = dict(at)
+    return all(known.get(key, "") == value for key, value in wanted.items())
+
+
+def rate(series: Sequence[Series], edges: Ints, scale: float) -> Values | None:
+    """A second, by what was added between two readings. One that stands still has no rows, and counts as zero."""
+    if not series:
+        return None
+    at = (edges - edges[0]).astype(np.float64)
+    passed = np.zeros(len(edges) - 1)
+    first = min(int(one.times[0]) for one in series)
+    for one in series:
+        grown = np.concatenate((np.zeros(1), np.cumsum(np.maximum(np.diff(one.values), 0), dtype=np.float64)))
+        passed += np.diff(np.interp(at, (one.times - edges[0]).astype(np.float64), grown))
+    return np.where(edges[1:] > first, passed * SECOND / np.maximum(np.diff(edges), 1) * scale, np.nan)
+
+
+def _reclaim(recording: Recording, edges: Ints) -> Values | None:
+    names = ("vmstat_pgscan_direct", "vmstat_pgscan_kswapd")
+    return rate([series for name in names for series in recording.counters(name).values()], edges, 1.0)
+
+
+KINDS = (
+    Kind("zombies", "zombies", "", _memcg("dying")),
+    Kind("live", "live cgroups", "", _memcg("live")),
+    Kind("napi", "NAPI, longest wait", "ms", _napi),
+    Kind("pressure_cpu", "CPU pressure", "%", _rate("pressure_us", 1e-4, resource="cpu", kind="some", cgroup="")),
+    Kind("pressure_memory", "memory pressure", "%", _rate("pressure_us", 1e-4, resource="memory", kind="some", cgroup="")),
+    Kind("pressure_io", "I/O pressure", "%", _rate("pressure_us", 1e-4, resource="io", kind="some", cgroup="")),
+    Kind("reclaim", "reclaim", "pages/s", _reclaim),
+    Kind("throttled", "throttled periods", "/s", _rate("cpu_throttled_periods", 1.0)),
+)

@@ -1,0 +1,41 @@
+"""Arrays as answers have them: lists with null for what is not known, bytes as base64, and the edges of columns."""
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.recording.recording import Ints
+
+UNKNOWN = 255
+_FULL = 254
+
+
+def numbers(values: NDArray[np.floating[Any]], digits: int) -> list[float | int | None]:
+    rounded = np.round(values.astype(np.float64), digits)
+    known = np.isfinite(rounded).tolist()
+    found = rounded.tolist()
+    if digits == 0:
+        return [int(value) if there else None for value, there in zip(found, known, strict=True)]
+    return [value if there else None for value, there in zip(found, known, strict=True)]
+
+
+def shares(values: NDArray[np.floating[Any]]) -> str:
+    """Shares from 0 to 1 as bytes from 0 to 254; 255 is not known."""
+    scaled = np.rint(np.clip(np.nan_to_num(values), 0.0, 1.0) * _FULL)
+    return encoded(np.where(np.isnan(values), UNKNOWN, scaled).astype(np.uint8))
+
+
+def encoded(values: NDArray[np.uint8]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def edges_of(start: int, end: int, columns: int) -> Ints:
+    """In whole numbers: floats lose nanoseconds of such times. A window shorter than its columns is made as long."""
+    length = max(end - start, columns)
+    return start + np.arange(columns + 1, dtype=np.int64) * (length // columns) + _rest(length % columns, columns)
+
+
+def _rest(left: int, columns: int) -> Ints:
+    return np.arange(columns + 1, dtype=np.int64) * left // columns

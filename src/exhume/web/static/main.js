@@ -1,0 +1,104 @@
+// @ts-check
+// Puts the page together: asks what the recording is, makes the one store, gives each picture its place, and looks again
+// every two seconds while the recording grows.
+import {createApi} from './api.js';
+import {panned} from './axis.js';
+import {applyTheme, followSystem} from './colours.js';
+import {mountExport} from './export.js';
+import {mountFlame} from './flame.js';
+import {mountHeat} from './heat.js';
+import {mountHelp} from './help.js';
+import {mountKeys} from './keys.js';
+import {mountLanes} from './lanes.js';
+import {mountOverview} from './overview.js';
+import {createStore} from './state.js';
+import {mountToolbar} from './toolbar.js';
+import {mountVerdict} from './verdict.js';
+
+const LOOK_MS = 2000, TOLD_MS = 8000;
+/** @type {import('./state.js').State['theme'][]} */
+const THEMES = ['auto', 'light', 'dark'];
+
+/** @param {string} id */
+function place(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** @param {import('./api.js').Api} api @param {import('./state.js').Store} store */
+function watch(api, store) {
+  const look = async () => {
+    let next = store.about();
+    try {
+      next = await api.about();
+      if (store.status.get().bad && store.status.get().text.startsWith('The server')) store.status.set({text: '', bad: false});
+    } catch (error) {
+      store.status.set({text: /** @type {Error} */ (error).message, bad: true});
+    }
+    const before = store.about();
+    if (next.duration_us !== before.duration_us || next.live !== before.live) {
+      store.grow(next);
+      const {from, to, follow} = store.get();
+      const grown = next.duration_us - before.duration_us;
+      if (follow === 'whole') store.set({from: 0, to: Math.max(1, next.duration_us)});
+      else store.set(follow === 'end' ? panned({from, to}, grown, next.duration_us) : {});
+    }
+    if (next.live) setTimeout(look, LOOK_MS);
+  };
+  if (store.about().live) setTimeout(look, LOOK_MS);
+}
+
+/** @param {import('./state.js').Store} store */
+function showStatus(store) {
+  const line = place('status');
+  let fading = 0;
+  store.status.subscribe(({text, bad}) => {
+    line.textContent = text;
+    line.classList.toggle('bad', bad);
+    clearTimeout(fading);
+    if (text) fading = setTimeout(() => store.status.set({text: '', bad: false}), TOLD_MS);
+  });
+}
+
+async function start() {
+  // The cookie has the token by now: nobody should read it off the screen, or find it in the history.
+  const address = new URL(location.href);
+  if (address.searchParams.has('token')) {
+    address.searchParams.delete('token');
+    history.replaceState(null, '', address);
+  }
+  /** @type {import('./api.js').About | null} */
+  let first = null;
+  /** @type {import('./state.js').Store | null} */
+  let store = null;
+  const unknown = /** @type {import('./api.js').About} */ ({live: true, start_ns: '0', duration_us: 0});
+  const api = createApi(() => store?.about() ?? first ?? unknown);
+  try {
+    first = await api.about();
+  } catch (error) {
+    place('status').textContent = /** @type {Error} */ (error).message;
+    place('status').classList.add('bad');
+    return;
+  }
+  const made = (store = createStore(first));
+  document.title = `${String(first.node?.hostname ?? first.name)} · exhume`;
+  applyTheme(made.get().theme);
+  followSystem();
+  made.subscribe((state, before) => {
+    if (state.theme !== before.theme) applyTheme(state.theme);
+  });
+  showStatus(made);
+  const nextTheme = () => made.set({theme: THEMES[(THEMES.indexOf(made.get().theme) + 1) % THEMES.length]});
+  const help = mountHelp(/** @type {HTMLDialogElement} */ (place('help')));
+  mountToolbar(place('toolbar'), made, {help: help.open, theme: nextTheme});
+  mountOverview(place('overview'), made, api);
+  mountLanes(place('lanes'), made, api);
+  mountHeat(place('heat'), made, api);
+  mountFlame(place('flame'), made, api);
+  mountVerdict(place('verdict'), made, api);
+  mountExport(place('export'), made, api);
+  mountKeys(made, api, help, nextTheme);
+  if (first.notes?.length) made.status.set({text: first.notes.join(' '), bad: false});
+  watch(api, made);
+}
+
+void start();

@@ -1,0 +1,187 @@
+// @ts-check
+// The whole recording at a glance: how much of its time the worst core was in the kernel, how busy all were, zombies; the
+// incidents marked and listed; and the window that everything below shows, which can be moved, stretched and drawn here.
+import {lasting, plotOf, told, toX} from './axis.js';
+import {isAbort} from './api.js';
+import {brush, goTo} from './brush.js';
+import {laneName, plain, plane, scale, SMALL} from './canvas.js';
+import {theme, themed} from './colours.js';
+
+const MARKS = 20, HEIGHT = 64, SCALE = 20, AGAIN_MS = 1500;
+
+/**
+ * @param {HTMLElement} element
+ * @param {import('./state.js').Store} store
+ * @param {import('./api.js').Api} api
+ */
+export function mountOverview(element, store, api) {
+  const picture = plane(element, 'The whole recording', draw);
+  picture.setHeight(MARKS + HEIGHT + SCALE);
+  const list = document.createElement('ol');
+  list.className = 'incidents';
+  const note = document.createElement('p');
+  note.className = 'note';
+  element.append(note, list);
+
+  /** @type {import('./api.js').Overview | null} */
+  let overview = null;
+  let again = 0, covers = 0, asked = 0;
+  const whole = () => ({from: 0, to: Math.max(1, store.about().duration_us)});
+  const plot = () => plotOf(picture.width());
+
+  async function refresh() {
+    clearTimeout(again);
+    if (picture.width() < 1) return;
+    const duration = (asked = store.about().duration_us);
+    try {
+      const before = overview;
+      overview = await api.overview(Math.max(50, Math.min(2000, Math.round(plot().width))));
+      covers = overview.to ?? duration;
+      if (JSON.stringify(before?.incidents) !== JSON.stringify(overview.incidents)) enumerate();
+      explain();
+      picture.redraw();
+      if (!overview.incidents_ready || (overview.ready ?? 1) < 1) again = setTimeout(refresh, AGAIN_MS);
+    } catch (error) {
+      if (!isAbort(error)) store.status.set({text: `Overview: ${/** @type {Error} */ (error).message}`, bad: true});
+    }
+  }
+
+  function explain() {
+    if (!overview) return;
+    const count = overview.incidents.length;
+    note.textContent = count ? '' : overview.incidents_ready ? 'No incident was found in this recording.' : 'Looking for incidents…';
+    note.hidden = note.textContent === '';
+    picture.label(`The whole recording, ${lasting(store.about().duration_us)}, with ${count} incidents. They are listed below.`);
+  }
+
+  function enumerate() {
+    const clock = store.about();
+    const entries = (overview?.incidents ?? []).map((incident, at) => {
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.className = incident.health;
+      const when = document.createElement('b'), what = document.createElement('span');
+      when.textContent = `${at + 1}  ${told(incident.start, clock, 1e6)}`;
+      const why = `${plain(incident.cause ?? 'cause not visible')}  ${plain(incident.subject ?? '')}`;
+      what.textContent = ` ${lasting(Math.max(0, incident.end - incident.start))}  ${why}`;
+      button.append(when, what);
+      button.title = plain(incident.summary);
+      button.addEventListener('click', () => goTo(store, {from: incident.start, to: incident.end}));
+      const entry = document.createElement('li');
+      entry.append(button);
+      return entry;
+    });
+    list.replaceChildren(...entries);
+  }
+
+  /** @param {import('./canvas.js').Context} context @param {number} width @param {number} height */
+  function draw(context, width, height) {
+    const colours = theme(), at = plotOf(width), all = whole(), bottom = MARKS + HEIGHT;
+    context.fillStyle = colours.ground;
+    context.fillRect(at.left, MARKS, at.width, HEIGHT);
+    if (overview && covers) {
+      // Drawn over the time it was asked for: while a recording grows, nothing jumps.
+      const right = toX(covers, all, at);
+      area(context, overview.kernel, colours.system, 0.85);
+      line(context, overview.busy, 1, colours.busy, []);
+      line(context, overview.zombies, Math.max(...overview.zombies.map((value) => value ?? 0)), colours.ink, [3, 2]);
+      /** @param {(number | null)[]} values @param {(x: number, wide: number, value: number) => void} put */
+      function each(values, put) {
+        const wide = (right - at.left) / values.length;
+        values.forEach((value, column) => value !== null && put(at.left + column * wide, wide, value));
+      }
+      /**
+       * @param {import('./canvas.js').Context} on
+       * @param {(number | null)[]} values
+       * @param {string} colour
+       * @param {number} alpha
+       */
+      function area(on, values, colour, alpha) {
+        on.fillStyle = colour;
+        on.globalAlpha = alpha;
+        each(values, (x, wide, value) => on.fillRect(x, bottom - value * HEIGHT, Math.max(wide, 0.5) + 0.2, value * HEIGHT));
+        on.globalAlpha = 1;
+      }
+      /**
+       * @param {import('./canvas.js').Context} on
+       * @param {(number | null)[]} values
+       * @param {number} most
+       * @param {string} colour
+       * @param {number[]} dash
+       */
+      function line(on, values, most, colour, dash) {
+        if (most <= 0) return;
+        on.strokeStyle = colour;
+        on.lineWidth = dash.length ? 1 : 1.5;
+        on.setLineDash(dash);
+        on.beginPath();
+        each(values, (x, wide, value) => on.lineTo(x + wide / 2, bottom - 1 - (value / most) * (HEIGHT - 6)));
+        on.stroke();
+        on.setLineDash([]);
+      }
+    }
+    laneName(context, 'worst core', MARKS + 12, colours.ink);
+    context.font = SMALL;
+    laneName(context, '■ in the kernel', MARKS + 26, colours.system);
+    laneName(context, '━ all cores busy', MARKS + 40, colours.busy);
+    laneName(context, '┄ zombies', MARKS + 54, colours.dim);
+    scale(context, all, at, store.about(), {top: bottom, bottom: bottom + 4, y: height - 8});
+    frame(context, at);
+    for (const [index, incident] of (overview?.incidents ?? []).entries()) flag(context, at, index, incident);
+  }
+
+  /** What is not in the window is veiled. @param {import('./canvas.js').Context} context @param {import('./axis.js').Plot} at */
+  function frame(context, at) {
+    const colours = theme(), state = store.get(), end = at.left + at.width;
+    const [left, right] = [toX(state.from, whole(), at), toX(state.to, whole(), at)];
+    context.globalAlpha = 0.55;
+    context.fillStyle = colours.veil;
+    context.fillRect(at.left, MARKS, Math.max(0, left - at.left), HEIGHT);
+    context.fillRect(right, MARKS, Math.max(0, end - right), HEIGHT);
+    context.globalAlpha = 1;
+    context.strokeStyle = colours.ink;
+    context.lineWidth = 1;
+    context.strokeRect(Math.round(left) + 0.5, MARKS + 0.5, Math.max(2, Math.round(right - left) - 1), HEIGHT - 1);
+    if (state.selFrom === null || state.selTo === null) return;
+    const [from, to] = [toX(state.selFrom, whole(), at), toX(state.selTo, whole(), at)];
+    context.fillStyle = colours.focus;
+    context.fillRect(from, MARKS + HEIGHT - 4, Math.max(2, to - from), 4);
+  }
+
+  /**
+   * @param {import('./canvas.js').Context} context
+   * @param {import('./axis.js').Plot} at
+   * @param {number} index
+   * @param {import('./api.js').Incident} incident
+   */
+  function flag(context, at, index, incident) {
+    const colours = theme(), x = toX(incident.start, whole(), at), to = toX(incident.end, whole(), at);
+    context.fillStyle = incident.health === 'critical' ? colours.critical : colours.warning;
+    context.fillRect(x, MARKS - 3, Math.max(2, to - x), 3);
+    const next = overview?.incidents[index + 1];
+    // A number only where it does not lie on the next one.
+    if (next && toX(next.start, whole(), at) - x < 16) return;
+    context.beginPath();
+    context.roundRect(x, 1, 15, 14, 3);
+    context.fill();
+    context.fillStyle = colours.paper;
+    context.textAlign = 'center';
+    context.fillText(String(index + 1), x + 7.5, 8.5);
+    context.textAlign = 'left';
+  }
+
+  /** @param {number} x */
+  const incidentAt = (x) =>
+    (overview?.incidents ?? []).find((one) => {
+      const [left, right] = [one.start, one.end].map((time) => toX(time, whole(), plot()));
+      return x >= left - 3 && x <= Math.max(right, left + 15) + 2;
+    });
+
+  brush(picture.canvas, store, {plot, whole, incidentAt, marks: MARKS, bottom: MARKS + HEIGHT});
+  picture.onResize(refresh);
+  themed.subscribe(picture.redraw);
+  store.subscribe((state, before) => {
+    if (store.about().duration_us !== asked) refresh();
+    if (state !== before) picture.redraw();
+  });
+}

@@ -1,0 +1,144 @@
+"""The recording that is shown: opened once, looked at again while it grows, and what of it is kept in memory."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from exhume.errors import ExhumeError
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Recording
+from exhume.recording.tally import Tally
+
+Kept = TypeVar("Kept")
+SECOND = 1_000_000_000
+_LOOK_AGAIN_S = 1.0
+_LATE_NS = 5 * SECOND
+_PROFILES, _PROFILE_BYTES = 4, 96 << 20
+_ANSWERS, _ANSWER_BYTES = 24, 32 << 20
+# A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
+_UNKNOWN_NS = 20 * 365 * 86_400 * SECOND
+
+
+class Cache(Generic[Kept]):
+    """The last few things, and no more than so many bytes of them. What is being made is made once, and waited for."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._kept:
+                    return self._kept[key][0]
+            try:
+                found = make()
+                self._keep(key, found, size(found))
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+            return found
+
+    def _keep(self, key: Hashable, found: Kept, size: int) -> None:
+        with self._lock:
+            self._kept[key] = found, size
+            while len(self._kept) > self._most or (
+                len(self._kept) > 1 and sum(each for _, each in self._kept.values()) > self._most_bytes
+            ):
+                self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class Profile(NamedTuple):
+    """The samples of a window, counted, and what they refer to. Shared: not to be changed."""
+
+    tally: Tally
+    dictionaries: Recording
+
+
+class Store:
+    """`folder` is always one that is recent; times of all answers are from `origin` on, which stays."""
+
+    def __init__(self, folder: Folder, name: str, thresholds: Thresholds | None = None) -> None:
+        self.name = name
+        self.thresholds = thresholds or Thresholds()
+        self._folder = folder
+        self._live = folder.written
+        self._looked = time.monotonic()
+        self._lock = threading.Lock()
+        self._boot_id = folder.boot_id
+        self.origin = folder.window[0]
+        hz = folder.about.get("hz")
+        self.hz = hz if isinstance(hz, int) and hz > 0 else 0
+        self.profiles: Cache[Profile] = Cache(_PROFILES, _PROFILE_BYTES)
+        self.answers: Cache[Any] = Cache(_ANSWERS, _ANSWER_BYTES)
+
+    @property
+    def folder(self) -> Folder:
+        """Opened anew while somebody writes it, once a second at most, and once more when they are done."""
+        with self._lock:
+            if time.monotonic() - self._looked >= _LOOK_AGAIN_S:
+                self._looked = time.monotonic()
+                self._look_again()
+            return self._folder
+
+    def _look_again(self) -> None:
+        """Opening costs a few milliseconds after hours of recording, and says whether somebody writes."""
+        try:
+            found = Folder(self._folder.path)
+            if found.boot_id != self._boot_id:
+                found = Folder(self._folder.path, found.boots.index(self._boot_id) - len(found.boots) + 1)
+        except (ExhumeError, ValueError):  # removed, or all of this boot is: what was seen stays on the screen
+            self._live = False
+            return
+        was, self._live = self._live, found.written
+        if was or self._live:
+            self._folder = found
+
+    @property
+    def live(self) -> bool:
+        return self._live
+
+    def window(self, folder: Folder) -> tuple[int, int]:
+        """All of it; the end is outside."""
+        first, last = folder.window
+        return min(first, self.origin), max(last + 1, self.origin + 1)
+
+    @property
+    def has_wall(self) -> bool:
+        return self._folder.real_ns(self.origin) >= _UNKNOWN_NS
+
+    def us(self, moment: int) -> int:
+        """A moment as answers have it: microseconds from the origin on."""
+        return (moment - self.origin) // 1_000
+
+    def settled(self, folder: Folder, end: int) -> bool:
+        """Whether nothing is added any more to what is before `end`: the newest seconds of a live recording still get rows."""
+        return not self._live or end <= folder.window[1] - _LATE_NS
+
+    def profile(self, folder: Folder, start: int, end: int, cores: tuple[int, ...] | None) -> Profile:
+        def make() -> Profile:
+            return Profile(*folder.profile(start, end, cores))
+
+        if not self.settled(folder, end):
+            return make()
+        return self.profiles.get((start, end, cores), make, _profile_bytes)
+
+
+def _profile_bytes(profile: Profile) -> int:
+    """About what it takes: a frame of a stack eight bytes and a list's overhead, a name some hundred."""
+    stacks = profile.dictionaries["stacks"]
+    names = len(profile.dictionaries["frames"]) + len(profile.dictionaries["threads"]) * 6
+    return 32 * len(profile.tally.count) + sum(56 + 8 * len(frames) for frames in stacks.lists("frames")) + 120 * names

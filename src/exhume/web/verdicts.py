@@ -1,0 +1,28 @@
+"""GET /api/verdict: why the node starved in a window, with when and on which core each finding was."""
+
+import json
+from typing import Any
+
+from exhume.verdict.diagnose import AT_ONCE
+from exhume.web import judging
+from exhume.web.parameters import Query
+from exhume.web.replies import Complaint
+from exhume.web.view import View
+
+
+def verdict(view: View, query: Query) -> dict[str, Any]:
+    store, folder = view.store, view.store.folder
+    start, end = query.window(store.window(folder))
+
+    def judge() -> dict[str, Any]:
+        if end - start <= AT_ONCE:
+            return judging.verdict(folder, store.thresholds, store.origin, start, end)
+        found = view.judges.verdict(folder, store.thresholds, store.origin, start, end)
+        if found is None:
+            raise Complaint(503, "the window could not be judged; exhume diagnose says why")
+        return found
+
+    if not store.settled(folder, end):
+        return judge()
+    document: dict[str, Any] = store.answers.get(("verdict", start, end), judge, lambda found: len(json.dumps(found)))
+    return document

@@ -1,0 +1,92 @@
+// The time axis: zoom, pan, scale and telling of time. Run by node --test, in UTC.
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+import {alike, around, between, inside, lasting, panned, plotOf, SHORTEST, stacked, ticks, told, toTime, toX, widened, zoomed} from '../../../src/exhume/web/static/axis.js';
+
+const WALL = {has_wall: true, real_start_ms: Date.UTC(2025, 9, 9, 12, 4, 31, 500), start_ns: '1000000000000'};
+const BOOT = {has_wall: false, real_start_ms: 0, start_ns: '12345678000000'};
+const SECOND = 1e6;
+
+test('a moment and its place on the screen are the same thing', () => {
+  const span = {from: 100, to: 5100}, plot = plotOf(1142);
+  for (const time of [100, 777, 5100]) assert.ok(Math.abs(toTime(toX(time, span, plot), span, plot) - time) < 1e-6);
+  assert.equal(toX(100, span, plot), plot.left);
+  assert.equal(toX(5100, span, plot), plot.left + plot.width);
+});
+
+test('a zoom keeps the moment under the pointer where it is', () => {
+  const before = {from: 20 * SECOND, to: 60 * SECOND}, plot = plotOf(1200), time = 33 * SECOND;
+  const after = zoomed(before, time, 0.3, 600 * SECOND);
+  assert.equal(after.to - after.from, 12 * SECOND);
+  assert.ok(Math.abs(toX(time, after, plot) - toX(time, before, plot)) < 0.01);
+});
+
+test('a zoom ends at a millisecond and at the whole recording', () => {
+  const close = zoomed({from: 0, to: 2000}, 1000, 0.001, 600 * SECOND);
+  assert.equal(close.to - close.from, SHORTEST);
+  assert.deepEqual(zoomed({from: 1 * SECOND, to: 9 * SECOND}, 2 * SECOND, 100, 10 * SECOND), {from: 0, to: 10 * SECOND});
+});
+
+test('a pan keeps the length and stops at either end', () => {
+  assert.deepEqual(panned({from: 10, to: 5010}, -500, 10000), {from: 0, to: 5000});
+  assert.deepEqual(panned({from: 10, to: 5010}, 1e9, 10000), {from: 5000, to: 10000});
+});
+
+test('a recording that is shorter than the shortest window is shown whole', () => {
+  assert.deepEqual(inside({from: 0, to: 50}, 300), {from: 0, to: 300});
+});
+
+test('a selection may be drawn backwards, and is cut to the recording', () => {
+  assert.deepEqual(between(900, 100, 1000), {from: 100, to: 900});
+  assert.deepEqual(between(900, 4000, 1000), {from: 900, to: 1000});
+  assert.equal(between(100.2, 100.3, 1000), null);
+  assert.equal(between(-50, -10, 1000), null);
+});
+
+test('an incident is shown with time before and after it', () => {
+  const shown = around({from: 100 * SECOND, to: 106 * SECOND}, 600 * SECOND);
+  assert.ok(shown.from <= 94 * SECOND && shown.to >= 109 * SECOND);
+  assert.deepEqual(around({from: 0, to: 300_000}, 600 * SECOND).from, 0);
+});
+
+test('what is fetched covers what is shown and more, but no more than there is', () => {
+  assert.deepEqual(widened({from: 0, to: 4000}, 4500), {from: 0, to: 4500});
+});
+
+test('windows that moved a little are alike, others are not', () => {
+  assert.equal(alike({from: 0, to: 10}, {from: 0, to: 10}), 1);
+  assert.equal(alike({from: 0, to: 10}, {from: 10, to: 20}), 0);
+  assert.ok(alike({from: 0, to: 10}, {from: 2, to: 12}) > 0.6);
+});
+
+test('the scale is round by the clock on the wall, and its marks keep apart', () => {
+  for (const length of [3000, 250_000, 2 * SECOND, 37 * SECOND, 600 * SECOND, 43_200 * SECOND, 30 * 86_400 * SECOND]) {
+    const span = {from: 12_345, to: 12_345 + length}, marks = ticks(span, 1000, WALL);
+    assert.ok(marks.length >= 2 && marks.length <= 11, `${length}: ${marks.length}`);
+    assert.ok(marks.every(({time}) => time >= span.from && time <= span.to));
+  }
+  assert.deepEqual(ticks({from: 0, to: 60 * SECOND}, 600, WALL).slice(0, 2).map(({label}) => label), ['12:04:40', '12:04:50']);
+  assert.equal(ticks({from: 0, to: 600 * SECOND}, 600, WALL)[0].label, '12:06');
+});
+
+test('moments are told as exactly as the scale needs', () => {
+  assert.equal(told(0, WALL), '12:04:31.500');
+  assert.equal(told(0, WALL, SECOND), '12:04:31');
+  assert.equal(told(100_000, WALL, 100_000), '12:04:31.6');
+  assert.equal(told(28.5 * SECOND, WALL, 60 * SECOND), '12:05');
+});
+
+test('without a time of day moments are seconds as dmesg shows them', () => {
+  assert.equal(told(322_000, BOOT), '12346.000');
+  assert.equal(told(0, BOOT, SECOND), '12346');
+  assert.deepEqual(ticks({from: 0, to: 5 * SECOND}, 500, BOOT)[0], {time: 322_000, label: '12346'});
+});
+
+test('lengths are told as people say them', () => {
+  assert.deepEqual([300, 20_000, 6_596_000, 45 * SECOND, 600 * SECOND, 7500 * SECOND].map(lasting), ['0.3 ms', '20 ms', '6.60 s', '45.0 s', '10 min', '2 h 5 min']);
+});
+
+test('labels never lie on one another, and the first get room first', () => {
+  const labels = [{left: 0, right: 50}, {left: 40, right: 90}, {left: 45, right: 60}, {left: 50, right: 80}];
+  assert.deepEqual(stacked(labels, 2), [0, 1, -1, 0]);
+});

@@ -1,0 +1,45 @@
+// The verdict panel: what is judged, and where its links lead.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { DEFAULTS } from '../../../src/exhume/web/static/state.js';
+import { evidence, judged } from '../../../src/exhume/web/static/verdict.js';
+import { longest, spans } from '../../../src/exhume/web/static/verdict_parts.js';
+
+const SECOND = 1_000_000;
+const DURATION = 600 * SECOND;
+const whole = { ...DEFAULTS, to: DURATION };
+
+test('the selection is judged, without one all of it, and what was judged stays while its links are followed', () => {
+  assert.deepEqual(judged(whole, DURATION), { from: 0, to: DURATION, what: 'the whole recording' });
+  assert.deepEqual(judged({ ...whole, selFrom: 5, selTo: 9 }, DURATION), { from: 5, to: 9, what: 'the selection' });
+  const kept = judged({ ...whole, selFrom: 5, selTo: 9, judged: '100-200' }, DURATION);
+  assert.deepEqual(kept, { from: 100, to: 200, what: 'what was selected before' });
+  assert.equal(judged({ ...whole, judged: `0-${DURATION}` }, DURATION).what, 'the whole recording');
+  assert.equal(judged({ ...whole, judged: 'nonsense' }, DURATION).what, 'the whole recording');
+});
+
+test('evidence is selected, on its core', () => {
+  assert.deepEqual(evidence(whole, [60 * SECOND, 66 * SECOND, 39], DURATION), { selFrom: 60 * SECOND, selTo: 66 * SECOND, cores: [39] });
+  assert.equal(evidence(whole, [1, 5 * SECOND, null], DURATION).cores, null);
+  assert.equal(evidence(whole, [1, 5 * SECOND, -1], DURATION).cores, null);
+});
+
+test('what took no time is selected with a second around it, inside of the recording', () => {
+  assert.deepEqual(evidence(whole, [0, 0, null], DURATION), { selFrom: 0, selTo: SECOND / 2, cores: null });
+  assert.deepEqual(evidence(whole, [9 * SECOND, 9 * SECOND], DURATION), { selFrom: 8.5 * SECOND, selTo: 9.5 * SECOND, cores: null });
+});
+
+test('the window goes to evidence that lies outside of it', () => {
+  const near = { ...whole, from: 100 * SECOND, to: 110 * SECOND };
+  const patch = evidence(near, [60 * SECOND, 66 * SECOND, 39], DURATION);
+  assert.deepEqual([patch.from, patch.to, patch.follow], [48 * SECOND, 78 * SECOND, '']);
+  assert.equal(evidence(near, [101 * SECOND, 102 * SECOND, 39], DURATION).from, undefined);
+});
+
+test('of several times the longest is shown first; without spans the time of the finding', () => {
+  assert.equal(longest([[0, 1], [5, 9], [20, 22]]), 1);
+  const finding = { id: 'f1', kind: 'x', subject: '', severity: /** @type {const} */ ('info'), summary: '', evidence: [] };
+  assert.deepEqual(spans({ ...finding, start_us: 3, end_us: 8 }), [[3, 8, null]]);
+  assert.deepEqual(spans({ ...finding, spans: [[1, 2, 7]], start_us: 3, end_us: 8 }), [[1, 2, 7]]);
+  assert.deepEqual(spans(finding), []);
+});

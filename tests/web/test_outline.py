@@ -1,0 +1,165 @@
+"""What is kept of a whole recording: the same numbers whether it is short, long, sampled or not, and little memory."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.summary import SECOND, summarise
+from exhume.recording.writer import Writer
+from exhume.web import outline as outline_module
+from exhume.web.building import spread
+from exhume.web.outline import Outline
+from tests.web.serving import browser, decoded, view
+
+BEGIN = 900 * SECOND
+NODE = Node("n", "boot", "6.18", "v2", 2)
+IDLE, USER, SYSTEM = 0, 1, 2
+
+
+def made(seconds: int, hz: int = 10) -> Outline:
+    """Core 1 is in the kernel in every tenth second, core 0 always in user space."""
+    outline = Outline(BEGIN, seconds, 2, hz)
+    time = np.repeat(BEGIN + np.arange(seconds * hz) * (SECOND // hz), 2)
+    core = np.tile([0, 1], seconds * hz)
+    kernel = (time - BEGIN) // SECOND % 10 == 5
+    classes = np.where(core == 0, USER, np.where(kernel, SYSTEM, IDLE)).astype(np.int8)
+    outline.put(0, outline.place(BEGIN + seconds * SECOND), summarise(time, core, classes))
+    return outline
+
+
+def edges(seconds: int, columns: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return BEGIN + np.arange(columns + 1) * (seconds * SECOND // columns)
+
+
+def test_spikes_stay_visible_in_wide_columns() -> None:
+    outline = made(100)
+    assert outline.columns("kernel", edges(100, 10)).tolist() == [1.0] * 10
+    assert outline.columns("busy", edges(100, 10), mean=True).tolist() == pytest.approx([0.55] * 10)
+    cores, counts, a_cell = outline.worst(edges(100, 10))
+    assert (cores, a_cell) == ([0, 1], 10)
+    assert counts[1, SYSTEM].tolist() == [10] * 10
+    assert counts[0, USER].tolist() == [10] * 10
+
+
+def test_narrow_columns_repeat_their_second() -> None:
+    assert made(10).columns("kernel", edges(10, 40)).tolist() == [0] * 20 + [1] * 4 + [0] * 16
+
+
+def test_a_longer_recording_has_wider_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outline_module, "MOST_CELLS", 25)
+    outline = made(100)
+    assert outline.width == 4
+    assert outline.columns("kernel", edges(100, 5)).tolist() == [1.0] * 5
+    assert outline.columns("busy", edges(100, 5), mean=True).tolist() == pytest.approx([0.55] * 5, abs=0.02)
+    parts, known = outline.offsets(BEGIN, 100)
+    assert parts.sum() == 100 * 10 + 10 * 10
+    assert parts[5].sum() == 20  # the heat map is by second even so
+    assert known.all()
+
+
+def test_what_was_not_read_is_not_known() -> None:
+    outline = Outline(BEGIN, 100, 2, 10)
+    assert np.isnan(outline.columns("kernel", edges(100, 10))).all()
+    assert np.isnan(outline.columns("zombies", edges(100, 10))).all()
+    assert outline.known(0, 100) == 0.0
+    parts, known = outline.offsets(BEGIN - 50 * SECOND, 500)
+    assert not parts.any()
+    assert not known.any()
+
+
+def test_seconds_can_be_put_again_and_beyond_the_end() -> None:
+    outline = made(20)
+    for _ in range(2):
+        more = summarise(BEGIN + np.arange(15, 2000) * SECOND, np.full(1985, 7), np.full(1985, SYSTEM, dtype=np.int8))
+        outline.put(15, 2000, more)
+    assert outline.cores == [0, 1, 7]
+    parts, _ = outline.offsets(BEGIN, 2000)
+    assert parts[15:].sum() == 1985
+    assert parts[:15].sum() == 15 * 10 + 10
+
+
+def test_a_log_of_months_takes_little(tmp_path: Path) -> None:
+    months = Outline(0, 180 * 86_400, 96, 97)
+    assert months._counts.nbytes + sum(each.nbytes for each in months._shares.values()) < 100 << 20
+    assert len(months) <= outline_module.MOST_CELLS + 1000
+
+
+def test_ranges_are_spread() -> None:
+    ranges = [(at, at + 1) for at in range(20)]
+    found = list(spread(ranges))
+    assert sorted(found) == ranges
+    assert [first for first, _ in found[:3]] == [0, 8, 16]
+
+
+def without_samples(path: Path) -> str:
+    """Twenty seconds by /proc/stat alone: core 1 is in the kernel from the 5th to the 8th, and a few counters."""
+    writer = Writer(str(path), NODE, {"hz": 0}, budget_bytes=1 << 30, segment_ns=5 * SECOND)
+    ticks = np.zeros((2, 10), dtype=np.int64)
+    for step in range(200):
+        rows = Recording(NODE)
+        time = BEGIN + step * SECOND // 10
+        for core in (0, 1):
+            ticks[core, 2 if core == 1 and 50 <= step < 80 else 7 if core == 0 and step >= 150 else 3] += 10
+            rows["cpu"].add(time + SECOND // 10, core, *ticks[core].tolist())
+        if step % 10 == 0:
+            second = step // 10
+            rows["anchors"].add(time, time, time, 1_760_000_000 * SECOND + time, 1)
+            rows["memcg"].add(time, "/", 100, 5_000 + second, 5_100 + second, "cgroup-stat", "node", 1)
+            rows["memcg"].add(time, "/a", 1, 1, 2, "cgroup-stat", "node", 1)
+            rows.count(time, "pressure_us", second * 250_000, labels(cgroup="", kind="some", resource="cpu"))
+            rows.count(time, "cpu_throttled_periods", 10 * max(0, second - 10), labels(cgroup="/a"))
+            rows["units"].add(time, "ecs.service", "active", "running", second // 7, "", "", 1, "", "")
+            if second in (6, 7):
+                rows["events"].add(time, "nic-reset", "eth0", "critical", "<b>reset</b>", labels())
+                rows["latency"].add(
+                    time, "napi", "wait", 1, "eth0", 0, "", 1, 7_000_000, 7_000_000 * second, [0], 0, 0, "", 1000
+                )
+        writer.append(rows)
+    writer.close()
+    return str(path)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_without_samples_the_ticks_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+    """The same lanes, whether they are read for the window or from the outline."""
+    if not direct:
+        monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+        monkeypatch.setattr("exhume.web.lanes._CLOSE_NS", 0)
+    someone = browser(view(without_samples(tmp_path / "r")))
+    about = someone.api("about")
+    assert (about["sampled"], about["samples"]) == (False, 0)
+    lanes = someone.api("lanes", from_=BEGIN, to=BEGIN + 20 * SECOND, columns=20)
+    assert lanes["source"] == "ticks"
+    strips = {core["core"]: core for core in lanes["cores"]}
+    system, steal = decoded(strips[1]["system"]), decoded(strips[0]["steal"])
+    assert (system[[4, 5, 6, 7, 8]] > 200).tolist() == [False, True, True, True, False]
+    assert (steal[[13, 16, 19]] > 200).tolist() == [False, True, True]
+    found = {line["key"]: line for line in lanes["lines"]}
+    assert list(found) == ["zombies", "live", "napi", "pressure_cpu", "throttled"]
+    assert found["zombies"]["values"][:3] == [5000, 5001, 5002]
+    assert found["pressure_cpu"]["values"][3] == pytest.approx(25.0, abs=0.1)
+    assert found["throttled"]["values"][15] == pytest.approx(10.0, abs=0.1)
+    assert found["napi"]["most"] == pytest.approx(49.0)
+    assert [(flag["t"] // 1_000_000, flag["text"]) for flag in lanes["flags"]] == [(6, "<b>reset</b>"), (7, "<b>reset</b>")]
+    assert [(one["t"] // 1_000_000, one["unit"]) for one in lanes["restarts"]] == [(7, "ecs.service"), (14, "ecs.service")]
+
+
+def test_the_zombies_are_in_the_overview(tmp_path: Path) -> None:
+    someone = browser(view(without_samples(tmp_path / "r")))
+    overview = someone.api("overview", columns=4)
+    assert overview["zombies"][-1] == 5019
+    assert overview["kernel"][1] > 0.9
+    assert someone.api("heat")["most"] == 0
+    assert someone.api("flame")["total"] == 0
+
+
+def test_narrow_columns_between_samples_are_idle_and_not_unknown(recorded: str) -> None:
+    """At 100 samples a second, columns of 2 ms: most have none."""
+    begin = 12_345 * SECOND
+    someone = browser(view(recorded))
+    for length in (2 * SECOND, SECOND // 5):
+        lanes = someone.api("lanes", from_=begin, to=begin + length, columns=1000)
+        assert lanes["source"] == "samples"
+        assert not any((decoded(core["system"]) == 255).any() for core in lanes["cores"])

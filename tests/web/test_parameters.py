@@ -1,0 +1,114 @@
+"""What a request may ask with: wrong values are named, and nothing that anybody sends is a bug of ours."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exhume.web.application import ENDPOINTS
+from exhume.web.parameters import Query
+from exhume.web.patterns import pattern
+from exhume.web.replies import Complaint
+from tests.pictures.made import BEGIN, SECOND
+from tests.web.serving import Browser
+
+CHEAP = ("about", "overview", "lanes", "heat", "flame", "export")
+NAMES = sorted({name for endpoint in ENDPOINTS.values() for name in endpoint.parameters})
+TIMES = st.one_of(
+    st.integers(BEGIN - 2 * SECOND, BEGIN + 14 * SECOND).map(str), st.integers(-(1 << 70), 1 << 70).map(str), st.just("١٢")
+)
+VALUES = st.one_of(
+    TIMES,
+    st.sampled_from(["", "0", "1", "12", "4096", "4097", "-1", "1e9", "NaN", "3", "0-3", "3-0", "a", "auto", "core", "cgroup"]),
+    st.sampled_from(["(", "a+", "(a+)+", ".*", "[", "\\", "folded", "csv", "pprof", "all", "odd", "%00", "kube", "x" * 300]),
+    st.text(max_size=12),
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "parameter"),
+    [
+        ("overview", {"columns": 0}, "columns"),
+        ("overview", {"columns": 4097}, "columns"),
+        ("overview", {"columns": "1.5"}, "columns"),
+        ("overview", {"nothing": 1}, "nothing"),
+        ("lanes", {"cores": "39"}, "cores"),
+        ("lanes", {"from": "yesterday"}, "from"),
+        ("lanes", {"from": BEGIN + SECOND, "to": BEGIN + SECOND}, "to"),
+        ("lanes", {"from": 0, "to": 1}, "from"),
+        ("lanes", {"from": 0, "to": 1 << 62}, "to"),
+        ("heat", {"cores": "3-1"}, "cores"),
+        ("heat", {"cores": "1,,2"}, "cores"),
+        ("heat", {"symbol": "("}, "symbol"),
+        ("heat", {"comm": "x" * 201}, "comm"),
+        ("heat", {"pid": "-1"}, "pid"),
+        ("flame", {"by": "colour"}, "by"),
+        ("flame", {"idle": "yes"}, "idle"),
+        ("flame", {"base_from": BEGIN}, "base_to"),
+        ("flame", {"base": "auto", "base_from": BEGIN, "base_to": BEGIN + SECOND}, "base"),
+        ("flame", {"cgroup": "(a|bc)*d"}, "cgroup"),
+        ("verdict", {"to": "x"}, "to"),
+        ("export", {}, "format"),
+        ("export", {"format": "exe"}, "format"),
+    ],
+)
+def test_what_is_wrong_is_named(user: Browser, path: str, query: dict[str, object], parameter: str) -> None:
+    answer = user.get(f"/api/{path}", query)
+    assert answer.status == 400
+    assert answer.json()["parameter"] == parameter
+    assert parameter in answer.json()["error"]
+
+
+def test_a_parameter_is_given_once(user: Browser) -> None:
+    answer = user.get("/api/overview", "columns=1&columns=2")
+    assert (answer.status, answer.json()["parameter"]) == (400, "columns")
+
+
+def test_too_much_is_refused(user: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.heat.MOST_SAMPLES", 10)
+    monkeypatch.setattr("exhume.web.flame.MOST_SAMPLES", 10)
+    monkeypatch.setattr("exhume.web.exports.MOST_BYTES", 10)
+    for path, query in (("heat", {"comm": "x"}), ("flame", {}), ("export", {"format": "csv"})):
+        assert user.get(f"/api/{path}", query).status == 413
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(CHEAP), st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
+def test_no_query_is_a_bug_of_ours(user: Browser, path: str, query: dict[str, str]) -> None:
+    answer = user.get(f"/api/{path}", {name: value.encode("utf-8", "replace").decode() for name, value in query.items()})
+    assert answer.status in (200, 400, 413)
+    if answer.headers["content-type"] == "application/json" and "content-disposition" not in answer.headers:
+        assert isinstance(json.loads(answer.content, parse_constant=lambda name: pytest.fail(name)), dict)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_as_a_query_are_read_or_refused(raw: bytes) -> None:
+    with suppress(Complaint):
+        Query(raw, NAMES)
+
+
+@pytest.mark.parametrize("text", ["kube", "^a.*b$", "a{2,5}", "(foo|bar)baz", "[ab]+c", "(?i)x", "mem_cgroup|css_", "a?b?c?"])
+def test_ordinary_expressions_are_taken(text: str) -> None:
+    assert pattern(text).pattern == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(a+)+b", "(a*)*", "(a|aa)+$", "((a{1,9}){1,9}){1,9}", "(.*)*x", r"(a)\1", "a*a*a*a*a*b", "(" * 150, "a" * 201, "["],
+)
+def test_expressions_that_can_take_for_ever_are_not(text: str) -> None:
+    with pytest.raises(ValueError):
+        pattern(text)
+
+
+@settings(max_examples=200, deadline=1000)
+@given(st.text("ab|*+?(){},[]^$\\.d1", max_size=16))
+def test_what_is_taken_is_quick(text: str) -> None:
+    try:
+        found = pattern(text)
+    except ValueError:
+        return
+    found.search("a" * 120 + "!")
