@@ -103,6 +103,7 @@ def kill_many(path: Path, count: int, latest: float) -> None:
             assert done is None
 
 
+@pytest.mark.ci
 def test_killed_at_random_moments_every_recording_opens_and_has_lost_two_seconds_at_most(tmp_path: Path) -> None:
     kill_many(tmp_path, 8, 4.5)
 

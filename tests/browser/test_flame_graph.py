@@ -9,6 +9,8 @@ import pytest
 
 from tests.browser.views import hottest, opened, settled, spoken
 
+pytestmark = pytest.mark.ci
+
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
 

@@ -13,6 +13,8 @@ from exhume.recording.writer import Writer
 from tests.browser.views import served, settled
 from tests.recording.made import ABOUT, NODE, second
 
+pytestmark = pytest.mark.ci
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 

@@ -12,6 +12,8 @@ from exhume.lab.churn import count, kept
 from exhume.lab.scenarios.crash_loops import SCENARIOS
 from tests.lab.runs import broken, needs_root, play
 
+pytestmark = pytest.mark.ci
+
 (SCENARIO,) = SCENARIOS
 CREATE, DELETE, DIRECTORY = 0x100, 0x200, 0x40000000
 

@@ -10,6 +10,8 @@ from exhume.lab.works.list_groups import one_pass
 from tests.lab.runs import broken, needs_root, patiently, play
 from tests.zombies import total
 
+pytestmark = pytest.mark.ci
+
 BY_NAME = {each.name: each for each in SCENARIOS}
 SCALE = 2000
 

@@ -6,6 +6,8 @@ from exhume.lab import workshop
 from exhume.lab.scenarios.load import SCENARIOS
 from tests.lab.runs import broken, needs_root, play
 
+pytestmark = pytest.mark.ci
+
 FULL, HEALTHY = SCENARIOS
 
 

@@ -12,6 +12,8 @@ from exhume.lab.scenarios import memory
 from exhume.lab.tenant import without
 from tests.lab.runs import broken, needs_root, play
 
+pytestmark = pytest.mark.ci
+
 PRESSURE, STORM = memory.SCENARIOS
 
 

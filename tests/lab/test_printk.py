@@ -11,6 +11,8 @@ from exhume.lab import workshop
 from exhume.lab.scenarios import printk
 from tests.lab.runs import broken, needs_root, patiently, play, run
 
+pytestmark = pytest.mark.ci
+
 (SCENARIO,) = printk.SCENARIOS
 
 

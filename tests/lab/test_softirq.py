@@ -8,6 +8,8 @@ from exhume.lab import workshop
 from exhume.lab.scenarios.softirq import SCENARIOS, core_mask
 from tests.lab.runs import broken, needs_root, play
 
+pytestmark = pytest.mark.ci
+
 (SCENARIO,) = SCENARIOS
 
 

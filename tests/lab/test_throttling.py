@@ -7,6 +7,8 @@ from exhume.lab.scenarios.throttling import SCENARIOS, limit
 from exhume.lab.tenant import Tenant, without
 from tests.lab.runs import broken, needs_root, play
 
+pytestmark = pytest.mark.ci
+
 (SCENARIO,) = SCENARIOS
 
 

@@ -248,6 +248,7 @@ def _pollers() -> list[bytes]:
 
 
 @needs_root
+@pytest.mark.ci
 @pytest.mark.usefixtures("link")
 def test_a_run_that_is_killed_at_any_moment_leaves_nothing_that_is_not_removed() -> None:
     killed(20, SEED)

@@ -48,7 +48,7 @@ class Story:
 
 
 def machine(kernel: str, hierarchy: vm.Hierarchy, method: str, always: bool = False) -> Any:
-    marks = [] if always else [pytest.mark.long]
+    marks = [pytest.mark.ci if always else pytest.mark.long]
     return pytest.param((kernel, hierarchy, method), id=f"{kernel}-{hierarchy}", marks=marks)
 
 
