@@ -1,4 +1,4 @@
-"""The flame graph by keys, menu and mouse; how fast it is; what it is exported as."""
+"""The flame graph by keys, menu and mouse; very many frames; what it is exported as."""
 
 import json
 from pathlib import Path
@@ -119,7 +119,8 @@ def many() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_thirty_thousand_frames_move_at_thirty_frames_a_second(page: "Page", incident: str) -> None:
+def test_thirty_thousand_frames_are_all_drawn(page: "Page", incident: str) -> None:
+    """How fast they move: bench/run view-frames."""
     body = json.dumps(many())
 
     def answer(route: "Route") -> None:
@@ -128,21 +129,6 @@ def test_thirty_thousand_frames_move_at_thirty_frames_a_second(page: "Page", inc
     page.route("**/api/flame*", answer)
     opened(page, incident)
     assert int(page.locator("canvas.flame-canvas").get_attribute("data-drawn") or 0) > FRAMES
-    page.locator("canvas.flame-canvas").focus()
-    page.evaluate(
-        """() => {
-          window.moments = [];
-          const tick = (now) => { window.moments.push(now); requestAnimationFrame(tick); };
-          requestAnimationFrame(tick);
-        }"""
-    )
-    for key in ("Home", "ArrowDown", "Enter", "Escape", "Enter", "Escape", "Enter", "Escape"):
-        page.keyboard.press(key)
-        page.wait_for_timeout(200)
-    gaps = page.evaluate("() => window.moments.slice(1).map((now, i) => now - window.moments[i])")
-    gaps.sort()
-    assert gaps[len(gaps) // 2] < 1000 / 30, "more than half of all pictures came too late"
-    assert gaps[len(gaps) * 9 // 10] < 1000 / 15
 
 
 def test_the_picture_is_exported_as_svg_and_png(page: "Page", incident: str, tmp_path: Path) -> None:

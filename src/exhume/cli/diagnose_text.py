@@ -145,7 +145,7 @@ class _Page:
 
     def _who(self) -> None:
         scene, most = self._scene, 9 if self._verbose else 1
-        who = sentences.who(scene.story)
+        who = sentences.who(scene.chain)
         if who:
             self._item("Who", safe(who), most=max(2, most))
         culprits = scene.verdict.culprits
@@ -155,7 +155,7 @@ class _Page:
             )
         told: set[str] = set()
         for name, label in _WHERE:
-            found = next((str(seen) for finding in scene.story if (seen := finding.value(name)) is not None), None)
+            found = next((str(seen) for finding in scene.chain if (seen := finding.value(name)) is not None), None)
             if found is not None and label not in told:
                 told.add(label)
                 self._item(label, safe(found), most=most)

@@ -36,7 +36,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(KIND, unseen=recording.why_off("cpu"))
     shortest = round(thresholds.cpu_full_s * SECOND_NS)
     busy = cores.full()
-    parts = times(busy.above(thresholds.cpu_full_ratio, shortest))
+    parts = times(busy.above(thresholds.cpu_full_ratio, shortest)) or busy.best(thresholds.cpu_full_ratio, shortest)
     if parts:
         return Examined(KIND, (_finding(recording, thresholds, cores, parts),))
     worst, stolen = busy.most(shortest), cores.share("steal")
@@ -86,11 +86,11 @@ def _full(user: float, kernel: float) -> str:
 
 def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
     """The programs that used most, and the cgroup: one tenant's load, or that of several."""
-    used, source = _of_processes(recording, parts), "/proc/PID/stat, /proc/PID/cgroup"
-    if not used:
-        used, source = _of_samples(recording, parts), "stack samples"
+    used, source = _of_samples(recording, parts), "stack samples"
+    if not used:  # who lives less long than from one reading to the next is not in it
+        used, source = _of_processes(recording, parts), "/proc/PID/stat, /proc/PID/cgroup"
     busiest = sorted(used, reverse=True)[:MOST_TOLD]
-    evidence = []
+    evidence = [Evidence("CPU time of all", sum(process.used_ms for process in used), "ms", source)] if used else []
     for place, process in zip(("busiest", "second", "third"), busiest, strict=False):
         evidence.append(Evidence(place, str(process), "", source))
         evidence.append(Evidence(f"CPU time of the {place}", process.used_ms, "ms", source))
@@ -100,8 +100,8 @@ def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
     groups: Counter[str] = Counter()
     for process in used:
         groups[process.cgroup] += process.used_ms
-    total = groups.total()
     del groups[""], groups["/"]
+    total = groups.total()
     if groups and total:
         cgroup, most = max(groups.items(), key=lambda item: (item[1], item[0]))
         evidence.append(Evidence("busiest cgroup", cgroup, "", source))
@@ -141,4 +141,9 @@ def _of_samples(recording: Recording, parts: Parts) -> list[_Process]:
     here = seen.during(parts)
     lasted_ms = sum(end - start for start, end in parts) / 1e6
     each_ms = lasted_ms * max(1, recording.node.cpus) / max(1.0, float(here.sum()))
-    return [_Process(round(count * each_ms), who.pid, who.comm, who.cgroup) for who, count in seen.by_process(here & seen.busy)]
+    # Programs that are started anew again and again are one, whatever their PIDs.
+    together: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for who, count in seen.by_process(here & seen.busy):
+        samples, most, pid = together.get((who.comm, who.cgroup), (0, 0, 0))
+        together[who.comm, who.cgroup] = samples + count, *max((most, pid), (count, who.pid))
+    return [_Process(round(n * each_ms), pid, comm, cgroup) for (comm, cgroup), (n, _, pid) in together.items()]

@@ -142,6 +142,7 @@ _DULL: Final = (
     *("_raw_", "__raw_", "rcu_read_", "__rcu_read_", "preempt_", "native_", "__cond_resched", "_cond_resched", "asm_"),
     *("__schedule", "schedule", "io_schedule", "context_switch", "__switch_to"),
     *("css_next_", "css_rightmost_"),
+    *("do_syscall_64", "entry_SYSCALL_64", "x64_sys_call", "exc_page_fault", "do_el0_svc", "el0_svc", "el0t_64_sync"),
     *("__x86_indirect_", "__x86_return_thunk", "srso_", "retbleed_"),  # arch/x86/lib/retpoline.S
 )
 

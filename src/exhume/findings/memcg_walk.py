@@ -15,6 +15,7 @@ from exhume.findings.model import Evidence, Examined, Finding, Severity
 from exhume.findings.sampled import period_ns
 from exhume.findings.stall_words import text
 from exhume.findings.thresholds import Thresholds
+from exhume.findings.walk_families import RSTAT
 from exhume.findings.walks import SAMPLES, SECOND_NS, Walk, by_samples, by_stalls, by_traces
 from exhume.node.owners import owner
 from exhume.recording.recording import Recording
@@ -32,7 +33,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     traced = by_traces(recording, found)
     enough = {key: walk for key, walk in found.items() if _enough(recording, walk, thresholds)}
     walkers = len(enough) + len(traced)
-    told = [_finding(recording, key[0], walk, _severity(walk, thresholds), walkers) for key, walk in enough.items()]
+    few = _few(recording)
+    told = [_finding(recording, key[0], walk, _severity(walk, thresholds, few), walkers) for key, walk in enough.items()]
     for key, walk in traced.items():
         told.append(_finding(recording, key[0], walk, aged(walk.age_s, thresholds, "warning"), walkers))
     if told:
@@ -56,7 +58,18 @@ def _enough(recording: Recording, walk: Walk, thresholds: Thresholds) -> bool:
     return walk.walked_ns >= min(thresholds.memcg_walk_ms * 1_000_000, thresholds.memcg_walk_ratio * seen_ns)
 
 
-def _severity(walk: Walk, thresholds: Thresholds) -> Severity:
+# So many groups are visited in no time: who is in such a function is there for what it finds, not for the walk.
+_FEW_GROUPS = 200
+
+
+def _few(recording: Recording) -> bool:
+    totals = [row["total"] for row in recording["memcg"].rows() if row["path"] == "/"]
+    return bool(totals) and 0 <= max(totals) < _FEW_GROUPS
+
+
+def _severity(walk: Walk, thresholds: Thresholds, few: bool) -> Severity:
+    if few and _most(walk.families) != RSTAT:
+        return "info"
     long = walk.stretch_ns >= thresholds.memcg_walk_stretch_ms * 1_000_000
     return "warning" if long or walk.densest >= thresholds.memcg_walk_warning_ratio else "info"
 

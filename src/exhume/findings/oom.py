@@ -27,8 +27,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     findings = []
     for kind, where in (("oom-kill", "CONSTRAINT_NONE"), ("memcg-oom-kill", "CONSTRAINT_MEMCG")):
         groups: dict[str, list[Event]] = {}
-        for event in events(recording, kind):
-            groups.setdefault(event.fields.get("limit_cgroup", ""), []).append(event)
+        listed = _current(events(recording, kind), recording.window[0])
+        # The line that names the limit is rate-limited, the one that names the victim is not (mm/oom_kill.c).
+        limits = {event.subject: event.fields["limit_cgroup"] for event in listed if event.fields.get("limit_cgroup")}
+        for event in listed:
+            groups.setdefault(event.fields.get("limit_cgroup") or limits.get(event.subject, ""), []).append(event)
         for limit, seen in sorted(groups.items()):
             why = constraints.get((seen[-1].fields.get("pid", ""), seen[-1].fields.get("comm", "")), where)
             findings.append(_finding(seen, limit, _CONSTRAINTS.get(why, _CONSTRAINTS[where]), thresholds))
@@ -38,6 +41,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     killed = recording.counter("vmstat_oom_kill")
     counted = f", {killed.delta} counted meanwhile" if killed is not None and len(killed.times) > 1 else ""
     return Examined(KIND, ruled_out=f"no kill in the kernel log{counted}")
+
+
+def _current(seen: list[Event], start: int) -> list[Event]:
+    """Those of the recording; if it has none, those that the log still had from before it."""
+    return [event for event in seen if event.time >= start] or seen
 
 
 def _constraints(recording: Recording) -> dict[tuple[str, str], str]:

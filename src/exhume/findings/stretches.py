@@ -79,6 +79,18 @@ class Steps:
         grown, against = amount[after[first]] - amount[first], per[after[first]] - per[first]
         return float(np.divide(grown, against, out=np.zeros_like(grown), where=against > 0).max(initial=0.0))
 
+    def best(self, ratio: float, shortest_ns: int) -> list[tuple[int, int]]:
+        """The time of that length with the highest mean, if that comes to `ratio`: short pauses in it do not make it less."""
+        after = np.searchsorted(self.times, self.times + shortest_ns, "left")
+        first = np.flatnonzero(after < len(self.times))
+        if not len(first):
+            return []
+        amount, per = (np.concatenate(([0.0], np.cumsum(each))) for each in (self.amount, self.per))
+        grown, against = amount[after[first]] - amount[first], per[after[first]] - per[first]
+        means = np.divide(grown, against, out=np.zeros_like(grown), where=against > 0)
+        at = int(means.argmax())
+        return [(int(self.times[first[at]]), int(self.times[after[first[at]]]))] if means[at] >= ratio else []
+
     def above(self, ratio: float, shortest_ns: int) -> list[Stretch]:
         """The stretches that come to `ratio` or more: maximal-scoring runs (see cores.saturated), cut where it was quiet."""
         shortest = min(float(shortest_ns), _NEARLY * self.length_ns)

@@ -90,7 +90,7 @@ def _who(scene: Scene) -> Iterator[str]:
     """Whose doing it is, who was at it, and what else is wrong: before all pictures."""
     verdict = scene.verdict
     rows = [("Culprits" if len(verdict.culprits) > 1 else "Culprit", sentences.culprits(verdict))]
-    rows.append(("Who", sentences.who(scene.story)))
+    rows.append(("Who", sentences.who(scene.chain)))
     others = sentences.others(scene.report)
     rows += [("Also", f"{finding.kind}: {finding.summary}") for finding in others[:_MOST_OTHERS]]
     if len(others) > _MOST_OTHERS:

@@ -39,7 +39,7 @@ def _summary(scene: Scene) -> Iterator[str]:
     yield f"- Node: {plain(', '.join(sentences.node(report.node, scene.imported)))}"
     if report.verdict.culprits:
         yield f"- Culprit{'s' * (len(report.verdict.culprits) > 1)}: {plain(sentences.culprits(report.verdict))}"
-    if who := sentences.who(scene.story):
+    if who := sentences.who(scene.chain):
         yield f"- Who: {plain(who)}"
     for finding in sentences.others(report):
         yield f"- Also: {plain(finding.kind)}: {plain(finding.summary)}"

@@ -82,6 +82,10 @@ class Scene:
         return self.report.health
 
     @property
+    def chain(self) -> tuple[Finding, ...]:
+        return tuple(link.finding for link in self.verdict.chain)
+
+    @property
     def story(self) -> tuple[Finding, ...]:
         """The findings of the chain first, then the others that are more than information."""
         chain = [link.finding for link in self.verdict.chain]

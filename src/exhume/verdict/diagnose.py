@@ -44,6 +44,7 @@ class Folder(Protocol):
 def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
     """Of what is in memory."""
     window = recording.window
+    thresholds = _own(thresholds, window)
     times = _incidents(examine(recording, _ageless(thresholds)), window)
 
     def around(at: Times) -> Recording:
@@ -90,6 +91,11 @@ def _with_history(folder: Folder, start: int, end: int) -> Recording:
         table.extend(recording[name])
         recording.tables[name] = table
     return recording
+
+
+def _own(thresholds: Thresholds, window: Times) -> Thresholds:
+    """What the kernel's log still had of the time before the recording is history to it."""
+    return replace(thresholds, recent_s=min(thresholds.recent_s, (window[1] - window[0] + APART) // SECOND))
 
 
 def _ageless(thresholds: Thresholds) -> Thresholds:

@@ -19,7 +19,7 @@ def _starves(full: Finding, napi: Finding) -> Judged:
 
 def _culprits(full: Finding, case: Case) -> Iterator[Culprit]:
     """Those who use most of it. Nobody of them does anything wrong, but it is their work."""
-    whole = sum(full.number(f"CPU time of the {place}") for place in ("busiest", "second", "third"))
+    whole = full.number("CPU time of all")
     for place in ("busiest", "second", "third"):
         name = full.value(place)
         if name:
@@ -27,7 +27,16 @@ def _culprits(full: Finding, case: Case) -> Iterator[Culprit]:
 
 
 def _advice(full: Finding, case: Case) -> Iterator[Advice]:
-    yield Advice("move work away, or give it fewer threads", "every core is busy with programs' own work", cost="capacity")
+    user, kernel = full.number("user"), full.number("kernel")
+    if kernel < user:
+        yield Advice("move work away, or give it fewer threads", "the cores are busy with programs' own work", cost="capacity")
+    else:
+        yield Advice(
+            "more cores",
+            f"{kernel:.0%} of their time is work in the kernel: see what it does (exhume flame) before adding to it",
+            cost="capacity",
+            against=True,
+        )
 
 
 HYPOTHESIS = Hypothesis(

@@ -18,7 +18,7 @@ def advice(throttled: Finding, case: Case) -> Iterator[Advice]:
     if case.of("zombie-memcgs") or case.of("memcg-leak"):
         yield Advice(
             "scan the cgroups (exhume zombies) and look through what the image enables",
-            "tasks are throttled on a node that looks healthy and has thousands of dead memory cgroups",
+            f"tasks are throttled on a node that has {_dead(case):,.0f} dead memory cgroups",
         )
         yield Advice(
             "scaling out",
@@ -26,6 +26,10 @@ def advice(throttled: Finding, case: Case) -> Iterator[Advice]:
             cost="capacity",
             against=True,
         )
+
+
+def _dead(case: Case) -> float:
+    return max(finding.number("zombies") for finding in [*case.of("zombie-memcgs", serious=False), *case.of("memcg-leak")])
 
 
 def _culprits(throttled: Finding, case: Case) -> Iterator[Culprit]:
