@@ -131,7 +131,7 @@ def test_of_a_directory_what_is_not_known_is_told_and_passed_over(tmp_path: Path
 def test_a_file_that_is_nothing_known_is_an_error_with_what_is_known(tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(b"\x89PNG")
-    with pytest.raises(ExhumeError, match=r"x\.png is nothing that exhume can read: perf\.data"):
+    with pytest.raises(ExhumeError, match=r"x\.png is nothing that exhume can read: a recording of exhume record, perf\.data"):
         bring_in([str(path)], str(tmp_path / "rec"))
     with pytest.raises(ExhumeError, match=r"nothing-here cannot be read: No such file"):
         bring_in([str(tmp_path / "nothing-here")], str(tmp_path / "rec"))
