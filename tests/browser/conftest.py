@@ -18,7 +18,7 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator["Browser"]:
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     for module in ("starlette", "uvicorn"):
@@ -61,7 +61,7 @@ def page(context: "BrowserContext") -> Iterator["Page"]:
     assert wrong == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def incident(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a view on 100 s of 96 cores: core 39 held by kubelet from second 60 to 66.6."""
     path = write(tmp_path_factory.mktemp("incident") / "recording", told())
