@@ -195,6 +195,7 @@ def test_nothing_is_scored_without_the_switch(monkeypatch: pytest.MonkeyPatch, c
     assert "set EXHUME_LAB=1" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 @needs_root
 def test_an_incident_is_made_recorded_diagnosed_and_gone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from tests.zombies import total
 SCALE = 2000
 
 
+@pytest.mark.ci
 @needs_root
 def test_a_walk_of_zombies_starves_the_link_and_kills_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workshop.SWITCH, "1")
