@@ -1,0 +1,51 @@
+"""A root file system that is read, never run: a mounted root, a directory, an archive, a disk image, by the same code.
+
+Nothing outside of it is ever opened: links are followed as a process in that root would follow them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+LARGEST = 1 << 20
+"""The largest file that is taken in: unit files, crontabs and manifests are far below it."""
+
+MOST_LINKS = 40
+"""As many links as the kernel follows in one path (MAXSYMLINKS, include/linux/namei.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: Literal["file", "directory", "link", "other"]
+    """Other is what must not be opened: devices, sockets, pipes."""
+    mode: int = 0
+    size: int = 0
+    target: str = ""
+    """Of a link, as it is written there."""
+
+
+class Tree(Protocol):
+    """Paths begin with a slash and are the image's own; bytes that are no UTF-8 are kept by surrogateescape.
+
+    What is not there, or is not what was asked for, is None or nothing: an image with a hole in it is still read. What could
+    not be read although it is there is counted in `troubles`, a sentence each, a bounded number of them.
+    """
+
+    name: str
+    """What to call it in sentences: the path that was given."""
+
+    live: bool
+    """Whether this is the root that we run in."""
+
+    troubles: list[str]
+
+    def entry(self, path: str, follow: bool = True) -> Entry | None:
+        """What is at the path; a link that ends it is itself unless it is followed."""
+
+    def real(self, path: str) -> str | None:
+        """The path with every link on its way followed; None when it ends nowhere or goes round in circles."""
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; nothing if it is none."""
+
+    def read(self, path: str, largest: int = LARGEST) -> bytes | None:
+        """A regular file, up to `largest` bytes of it; links are followed."""
