@@ -1,7 +1,6 @@
 """An agent that crashes again and again, and leaves nothing behind."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 
 from exhume.lab import measure
 from exhume.lab.churn import Churn
@@ -43,13 +42,8 @@ class CrashLoop:
         self._churn.close()
 
 
-@contextmanager
-def _make(lab: Lab, settings: Settings) -> Iterator[CrashLoop]:
-    made = CrashLoop(lab)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make(lab: Lab, settings: Settings) -> AbstractContextManager[CrashLoop]:
+    return closing(CrashLoop(lab))
 
 
 def _promises(settings: Settings) -> tuple[Promise, ...]:

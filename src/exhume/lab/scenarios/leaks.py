@@ -1,8 +1,7 @@
 """Leaks that do not take the whole node down: zombies that nobody walks, directories that nobody removes, two at once."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from exhume.errors import Refused
@@ -162,23 +161,16 @@ class TwoCulprits:
         """Everything of it is the lab's to end."""
 
 
-@contextmanager
-def _make_harmless(lab: Lab, settings: Settings) -> Iterator[Harmless]:
-    made = Harmless(lab, settings)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make_harmless(lab: Lab, settings: Settings) -> AbstractContextManager[Harmless]:
+    return closing(Harmless(lab, settings))
 
 
-@contextmanager
-def _make_directories(lab: Lab, settings: Settings) -> Iterator[Directories]:
-    yield Directories(lab, settings)
+def _make_directories(lab: Lab, settings: Settings) -> AbstractContextManager[Directories]:
+    return nullcontext(Directories(lab, settings))
 
 
-@contextmanager
-def _make_two(lab: Lab, settings: Settings) -> Iterator[TwoCulprits]:
-    yield TwoCulprits(lab, settings)
+def _make_two(lab: Lab, settings: Settings) -> AbstractContextManager[TwoCulprits]:
+    return nullcontext(TwoCulprits(lab, settings))
 
 
 _COUNTED = "/proc/cgroups, or cgroup.stat on v2"

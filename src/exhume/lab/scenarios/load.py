@@ -1,8 +1,7 @@
 """Load that is nobody's fault: a machine that is full, and one that is busy and well."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 
 from exhume.lab import measure, network, rates
 from exhume.lab.scenario import Number, Promise, Scenario, Settings, Truth
@@ -53,13 +52,8 @@ class Full:
         self._busy.close()
 
 
-@contextmanager
-def _make_full(lab: Lab, settings: Settings) -> Iterator[Full]:
-    made = Full(lab)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make_full(lab: Lab, settings: Settings) -> AbstractContextManager[Full]:
+    return closing(Full(lab))
 
 
 def _full_promises(settings: Settings) -> tuple[Promise, ...]:
@@ -105,9 +99,8 @@ class Healthy:
         }
 
 
-@contextmanager
-def _make_healthy(lab: Lab, settings: Settings) -> Iterator[Healthy]:
-    yield Healthy(lab)
+def _make_healthy(lab: Lab, settings: Settings) -> AbstractContextManager[Healthy]:
+    return nullcontext(Healthy(lab))
 
 
 def _healthy_promises(settings: Settings) -> tuple[Promise, ...]:

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from exhume.errors import Refused
@@ -100,9 +99,8 @@ class Pressure:
         }
 
 
-@contextmanager
-def _make_pressure(lab: Lab, settings: Settings) -> Iterator[Pressure]:
-    yield Pressure(lab)
+def _make_pressure(lab: Lab, settings: Settings) -> AbstractContextManager[Pressure]:
+    return nullcontext(Pressure(lab))
 
 
 def _pressure_promises(settings: Settings) -> tuple[Promise, ...]:
@@ -128,9 +126,8 @@ class Storm:
         return {"major_faults_per_s": round(self._faults.per_second)}
 
 
-@contextmanager
-def _make_storm(lab: Lab, settings: Settings) -> Iterator[Storm]:
-    yield Storm(lab)
+def _make_storm(lab: Lab, settings: Settings) -> AbstractContextManager[Storm]:
+    return nullcontext(Storm(lab))
 
 
 def _storm_missing() -> str:

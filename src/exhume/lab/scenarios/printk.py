@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 from exhume.errors import Refused
@@ -118,13 +118,8 @@ class Flood:
         self._announce("is over")
 
 
-@contextmanager
-def _make(lab: Lab, settings: Settings) -> Iterator[Flood]:
-    made = Flood(lab)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make(lab: Lab, settings: Settings) -> AbstractContextManager[Flood]:
+    return closing(Flood(lab))
 
 
 def _promises(settings: Settings) -> tuple[Promise, ...]:

@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from exhume.errors import Refused
@@ -73,13 +72,8 @@ def _run(*command: str) -> None:
         raise Refused(f"{' '.join(command)} failed: {done.stderr.strip()}")
 
 
-@contextmanager
-def _make(lab: Lab, settings: Settings) -> Iterator[Flooded]:
-    made = Flooded(lab)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make(lab: Lab, settings: Settings) -> AbstractContextManager[Flooded]:
+    return closing(Flooded(lab))
 
 
 def _promises(settings: Settings) -> tuple[Promise, ...]:

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 
 from exhume.errors import Refused
 from exhume.lab import measure, network
@@ -104,13 +103,8 @@ class Starvation:
         self._kernel.close()
 
 
-@contextmanager
-def _make(lab: Lab, settings: Settings) -> Iterator[Starvation]:
-    made = Starvation(lab, settings)
-    try:
-        yield made
-    finally:
-        made.close()
+def _make(lab: Lab, settings: Settings) -> AbstractContextManager[Starvation]:
+    return closing(Starvation(lab, settings))
 
 
 def _promises(settings: Settings) -> tuple[Promise, ...]:
