@@ -205,3 +205,11 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
         for row in rows:
             shuffled[name].add(*row.values())
     assert memcg_walk.detect(recording, T) == memcg_walk.detect(shuffled, T)
+
+
+@pytest.mark.parametrize(("groups", "severity"), [(60, "info"), (60_000, "warning")])
+def test_few_groups_are_walked_in_no_time_whoever_is_seen_there(groups: int, severity: str) -> None:
+    recording = sampled()
+    recording["memcg"].add(0, "/", 60, groups - 60, groups, "proc-cgroups", "node", 1)
+    made.sample(recording, 1.0, 6.0, 1, "backup", 50, tuple("mem_cgroup_iter shrink_node balance_pgdat kswapd kthread".split()))
+    assert one(recording).severity == severity

@@ -105,6 +105,25 @@ def test_a_full_machine_is_seen_in_samples_alone() -> None:
     assert steal.detect(recording, T).unseen
 
 
+def test_programs_that_live_shortly_are_one_in_samples_whatever_their_pids() -> None:
+    recording = made.recording(cpus=1, on=())
+    for second in range(20):
+        made.sample(recording, second, second + 0.9, 0, "cc1", 200 + second, ("work",), "user", cgroup="/build")
+        made.sample(recording, second + 0.9, second + 1.0, 0, "make", 9, ("work",), "user", cgroup="/build")
+    finding = one(cpu_full.detect(recording, T))
+    assert str(finding.value("busiest")).startswith("cc1 [")
+    assert finding.number("CPU time of the busiest") == pytest.approx(18_000, rel=0.02)
+    assert str(finding.value("second")).startswith("make [9]")
+
+
+def test_a_machine_that_is_full_but_for_short_pauses_is_full() -> None:
+    recording = made.recording(cpus=1)
+    made.cores(recording, 30.0, {0: [(second, second + 0.97, "user") for second in range(5, 20)]}, step=0.1)
+    start, end = lasted(one(cpu_full.detect(recording, T)))
+    assert start >= 4
+    assert end <= 21
+
+
 @pytest.mark.parametrize(
     ("stolen", "waited", "idle", "seconds", "severity"),
     [
@@ -167,6 +186,25 @@ def test_a_kill_tells_whose_limit_it_was() -> None:
     assert (finding.value("limit of"), finding.value("its cgroup")) == ("/kubepods/pod1", "/kubepods/pod1/c")
     assert finding.value("cgroup") == "/kubepods/pod1"
     assert finding.summary.startswith("/kubepods/pod1 reached its memory limit: 1 killed, last python")
+
+
+def test_a_limit_that_the_log_named_once_is_that_of_the_later_kills_too() -> None:
+    recording = ten_minutes()
+    for second, fields in ((500, {"limit_cgroup": "/kubepods/pod1"}), (502, {}), (504, {})):
+        killed = labels(pid=str(second), comm="python", **fields)
+        recording["events"].add(second * SECOND, "memcg-oom-kill", "python", "critical", "the line", killed)
+    finding = one(oom.detect(recording, T))
+    assert (finding.value("limit of"), finding.number("kills")) == ("/kubepods/pod1", 3)
+
+
+def test_kills_of_the_days_before_are_not_those_of_the_recording() -> None:
+    recording = ten_minutes()
+    for second, comm in ((-90_000, "old"), (500, "python")):
+        recording["events"].add(second * SECOND, "oom-kill", comm, "critical", "the line", labels(pid="7", comm=comm))
+    assert (one(oom.detect(recording, T)).subject, one(oom.detect(recording, T)).number("kills")) == ("python", 1)
+    only_before = ten_minutes()
+    only_before["events"].add(-90_000 * SECOND, "oom-kill", "old", "critical", "the line", labels(pid="7", comm="old"))
+    assert one(oom.detect(only_before, T)).severity == "info"
 
 
 @pytest.mark.parametrize(("fields", "cgroup"), [({"cgroup": "/kubepods/pod1/c"}, "/kubepods/pod1/c"), ({}, None)])
