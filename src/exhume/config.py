@@ -34,23 +34,73 @@ def load(path: str | None = None) -> dict[str, Any]:
     return document
 
 
-def section(document: dict[str, Any], name: str, into: type[T]) -> T:
-    """One section as a dataclass of numbers; a key that is not known or has no sense is named by its path."""
-    values = document.get(name, {})
-    if not isinstance(values, dict):
-        raise UsageError(f"{name} must be a section, [{name}]")
+def section(document: dict[str, Any], name: str, into: type[T], apart: tuple[str, ...] = ()) -> T:
+    """One section as a dataclass; a key that is not known or has no sense is named by its path.
+
+    `apart` are sections within it, which have a dataclass of their own.
+    """
+    values: Any = document
+    for part in name.split("."):
+        values = values.get(part, {})
+        if not isinstance(values, dict):
+            raise UsageError(f"{name} must be a section, [{name}]")
     known: dict[str, Field[Any]] = {field.name: field for field in fields(into)}  # type: ignore[arg-type]
+    taken = {}
     for key, value in values.items():
+        if key in apart:
+            continue
         if key not in known:
             from difflib import get_close_matches
 
             near = get_close_matches(key, known, 1)
             raise UsageError(f"{name}.{key} is not known" + (f", did you mean {near[0]}?" if near else ""))
-        whole = known[key].type in (int, "int")
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-            raise UsageError(f"{name}.{key} must be {'a whole number' if whole else 'a number'}, not {value!r}")
-        if not 0 <= value < 1e15:  # also refuses nan, which compares with nothing
-            raise UsageError(f"{name}.{key} must not be {value!r}")
-        if key.endswith(("_ratio", "_share")) and value > 1:
-            raise UsageError(f"{name}.{key} is a share and must be between 0 and 1, not {value!r}")
-    return into(**values)
+        taken[key] = _value(f"{name}.{key}", str(known[key].type), value)
+    return into(**taken)
+
+
+def from_environment(prefix: str, into: type[T], apart: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What the environment says of a section's keys: PREFIX_KEY; a list's items are apart by commas."""
+    found: dict[str, Any] = {}
+    for field in fields(into):  # type: ignore[arg-type]
+        variable = f"{prefix}_{field.name}".upper()
+        text = os.environ.get(variable)
+        if text is not None and field.name not in apart:
+            found[field.name] = _value(variable, str(field.type), _read(variable, str(field.type), text))
+    return found
+
+
+def _value(path: str, kind: str, value: Any) -> Any:
+    if kind.endswith("str'>") or kind == "str":
+        if not isinstance(value, str):
+            raise UsageError(f"{path} must be text, not {value!r}")
+        return value
+    if kind.endswith("bool'>") or kind == "bool":
+        if not isinstance(value, bool):
+            raise UsageError(f"{path} must be true or false, not {value!r}")
+        return value
+    if kind.startswith("tuple"):
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise UsageError(f"{path} must be a list of texts, not {value!r}")
+        return tuple(value)
+    whole = kind.endswith("int'>") or kind == "int"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise UsageError(f"{path} must be {'a whole number' if whole else 'a number'}, not {value!r}")
+    if not 0 <= value < 1e15:  # also refuses nan, which compares with nothing
+        raise UsageError(f"{path} must not be {value!r}")
+    if path.lower().endswith(("_ratio", "_share")) and value > 1:
+        raise UsageError(f"{path} is a share and must be between 0 and 1, not {value!r}")
+    return value
+
+
+def _read(path: str, kind: str, text: str) -> Any:
+    """A value as the environment has it: text."""
+    if kind.endswith("str'>") or kind == "str":
+        return text
+    if kind.endswith("bool'>") or kind == "bool":
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.strip().lower(), text)
+    if kind.startswith("tuple"):
+        return [item.strip() for item in text.split(",") if item.strip()]
+    try:
+        return int(text) if text.strip().removeprefix("-").isdecimal() else float(text)
+    except ValueError:
+        raise UsageError(f"{path} must be a number, not {text!r}") from None

@@ -115,7 +115,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
         if kinds and args.keep_ns is None:
             _spare(args.dir)
-        _make(args.dir)
+        make_place(args.dir)
         writer = Writer(
             args.dir,
             flight.node,
@@ -166,7 +166,7 @@ def _spare(path: str) -> None:
         )
 
 
-def _make(path: str) -> None:
+def make_place(path: str) -> None:
     """The default's parents are made; others must be there: what belongs on a disk that is not mounted is not to fill /."""
     try:
         if path == DEFAULT:

@@ -24,7 +24,7 @@ _WHY = (
 # Lines about one queue. They are napi-starved's, unless they say that no poll was due: then its interrupt is what is missing.
 _QUEUE = ("nic-queue-paused", "nic-tx-not-completed")
 # Lines after which the driver can reset for one reason only (check_for_* in ena_netdev.c); the driver prints none itself.
-_REASONS = {
+REASONS = {
     "nic-napi-late": ENA_RESET_REASONS[15],
     "nic-keepalive-lost": ENA_RESET_REASONS[1],
     "nic-admin-queue-down": ENA_RESET_REASONS[2],
@@ -125,8 +125,8 @@ def _reason(
         lines = [*seen, *(event for event in events(recording, "nic-napi-late") if event.subject == device)]
         for event in sorted(lines, key=lambda event: (event.kind == "nic-napi-late", event.time), reverse=True):
             near = any(-_NEAR_NS <= reset.time - event.time <= _NEAR_NS for reset in resets)
-            if event.kind in _REASONS and near and (driver or event.kind == "nic-napi-late"):
-                return event.fields.get("reset_reason") or _REASONS[event.kind], "kernel log"
+            if event.kind in REASONS and near and (driver or event.kind == "nic-napi-late"):
+                return event.fields.get("reset_reason") or REASONS[event.kind], "kernel log"
     for stat in counted:
         if stat.grown and _STATS[stat.name]:
             return _STATS[stat.name], "ethtool"

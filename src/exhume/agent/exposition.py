@@ -1,0 +1,56 @@
+"""The metrics in Prometheus's words, by its own library: a collector that asks `Gathered` when somebody scrapes."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from exhume.agent.gathering import Gathered
+from exhume.agent.metrics import METRICS
+from exhume.text import printable
+
+LONGEST_LABEL = 200
+
+
+class Collector:
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in METRICS.values():
+            if metric.kind == "histogram":
+                family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for labels, histogram in list(self._gathered.histograms.items()):  # devices' names, which are short
+                    family.add_metric(_shown(labels), buckets=histogram.cumulative(), sum_value=histogram.sum_s)
+                yield family
+                continue
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            told = kind(metric.name, metric.help, labels=metric.labels)
+            together: dict[tuple[str, ...], float] = {}
+            for labels, value in self._gathered.samples(metric.name):
+                shown = _shown(labels)  # two names may look the same when they are cut, and no series may come twice
+                together[shown] = together.get(shown, 0.0) + value
+            for shown, value in together.items():
+                told.add_metric(shown, value)
+            yield told
+
+    def describe(self) -> list[Metric]:
+        return []  # what it has is known when it is asked
+
+
+def _shown(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """A label is text: bytes that are none are shown escaped, and a name of megabytes is cut."""
+    return tuple(printable(label, LONGEST_LABEL) for label in labels)
+
+
+class Exposition:
+    """`text` is what a scrape gets: the body and its content type."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(Collector(gathered))
+
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type

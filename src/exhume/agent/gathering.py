@@ -1,0 +1,303 @@
+"""From what the recorder saw to numbers that only ever grow, or that say how it is now: what the metrics are made of.
+
+Rows come batch by batch and are forgotten; what is kept is bounded by METRICS, whatever a node has. The kernel's counters begin
+anew when what they count goes away; ours do not, because only growth is added.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from exhume.agent.metrics import EDGES_US, METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
+from exhume.findings.model import SEVERITIES, Finding
+from exhume.findings.nic_reset import REASONS
+from exhume.recording.recording import Recording
+from exhume.verdict.zombies import PERCPU_BYTES, SLAB_BYTES
+
+Values = Mapping[tuple[str, ...], float]
+HEALTHS = ("healthy", "warning", "critical", "unknown")
+# The rate of a leak is that of so long; a node with one zombie every ten seconds has sixty of them then.
+RATE_NS = 600 * 10**9
+_RATE_EVERY_NS = 10 * 10**9
+_LEAST_NS = 60 * 10**9
+# A line of the driver further from its reset than this is about another one (findings/nic_reset.py has it so).
+_NEAR_NS = 60 * 10**9
+_MOST_SERIES = 4096
+_RECLAIM = {
+    "vmstat_pgscan_kswapd": ("kswapd", "scanned"),
+    "vmstat_pgsteal_kswapd": ("kswapd", "stolen"),
+    "vmstat_pgscan_direct": ("direct", "scanned"),
+    "vmstat_pgsteal_direct": ("direct", "stolen"),
+}
+_THROTTLED = {
+    "cpu_throttled_ns": ("exhume_cpu_throttled_seconds_total", 1e-9),
+    "cpu_throttled_periods": ("exhume_cpu_throttled_periods_total", 1.0),
+    "cpu_periods": ("exhume_cpu_quota_periods_total", 1.0),
+}
+_LOST = {"samples_lost": "samples", "samples_throttled": "throttled samples", "side_band_lost": "task records"}
+_CHANGES = {"mkdir": "made", "rmdir": "removed", "release": "released"}
+_RESETS = ("nic-reset-done", "nic-reset-failed", "xmit-timeout")
+
+
+class Histogram:
+    """Classic buckets: how many were at most so long, how long all together."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(EDGES_US) + 1)
+        self.sum_s = 0.0
+
+    def add(self, histogram: Iterable[int], sum_ns: int) -> None:
+        """Buckets of the recording: bucket i holds what took less than 2**i us, and the last takes the rest."""
+        place = 0
+        for i, count in enumerate(histogram):
+            while place < len(EDGES_US) and EDGES_US[place] < 1 << i:
+                place += 1
+            self.counts[place] += count
+        self.sum_s += sum_ns / 1e9
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        told, total = [], 0
+        for edge, count in zip(EDGES_US, self.counts, strict=False):
+            total += count
+            told.append((repr(edge / 1e6), float(total)))
+        return [*told, ("+Inf", float(total + self.counts[-1]))]
+
+
+class Gathered:
+    """The numbers of every metric, by its labels; `samples` is what the collector asks for."""
+
+    def __init__(self, cpus: int) -> None:
+        self.values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in METRICS}
+        self.histograms: dict[tuple[str, ...], Histogram] = {}
+        self._cpus = max(1, cpus)
+        self._before: dict[tuple[str, object], int] = {}
+        self._dying: deque[tuple[int, int]] = deque()
+        self._devices: list[str] = []
+        self._pci: dict[str, str] = {}
+        self._reasons: dict[str, tuple[int, str]] = {}
+        self._saturated: dict[int, int] = {}
+        self._memory_hierarchy: int | None = None
+        self._since: int | None = None
+        for health in HEALTHS:
+            self.values["exhume_node_health"][health,] = float(health == "unknown")
+        for change in _CHANGES.values():
+            self.values["exhume_memory_cgroup_changes_total"][change,] = 0.0
+        for outcome in ("sent", "failed", "dropped"):
+            self.values["exhume_profiles_pushed_total"][outcome,] = 0.0
+
+    def samples(self, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
+        yield from list(self.values[name].items())
+
+    # What a batch brings
+
+    def add(self, rows: Recording) -> None:
+        if self._since is None:
+            self._since = rows.window[0]
+        self._sources(rows)
+        self._memcg(rows)
+        self._zombies(rows)
+        self._cgroup_events(rows)
+        self._counters(rows)
+        self._latency(rows)
+        self._events(rows)
+
+    def _sources(self, rows: Recording) -> None:
+        into = self.values["exhume_source_up"]
+        for row in rows["sources"].rows():
+            _put(into, (row["name"],), float(row["state"] == "on"), METRICS["exhume_source_up"].most)
+
+    def _memcg(self, rows: Recording) -> None:
+        whole = [row for row in rows["memcg"].rows() if row["path"] == "/" and row["scope"] == "node"]
+        if not whole:
+            return
+        last = max(whole, key=lambda row: int(row["time"]))
+        hierarchy = "v1" if last["method"] == "proc-cgroups" and rows.node.cgroups != "v2" else "v2"
+        for state in ("live", "dying"):
+            if last[state] >= 0:
+                self.values["exhume_memory_cgroups"][state, hierarchy] = float(last[state])
+        if last["dying"] >= 0:
+            cost = SLAB_BYTES + PERCPU_BYTES * self._cpus
+            self.values["exhume_zombie_memory_cgroup_bytes"][()] = float(last["dying"] * cost)
+            self._rate(int(last["time"]), int(last["dying"]))
+
+    def _rate(self, now: int, dying: int) -> None:
+        if self._dying and now - self._dying[-1][0] < _RATE_EVERY_NS:
+            return
+        self._dying.append((now, dying))
+        while self._dying[0][0] < now - RATE_NS:
+            self._dying.popleft()
+        first, had = self._dying[0]
+        if now - first >= _LEAST_NS:
+            rate = max(0, dying - had) / ((now - first) / 1e9)
+            self.values["exhume_memory_cgroup_leak_rate"][()] = rate
+
+    def _zombies(self, rows: Recording) -> None:
+        table = rows["memcg_walk"]
+        if not len(table):
+            return
+        last = int(table.ints("time").max())
+        counted: Counter[str] = Counter()
+        for row in table.rows():
+            if row["time"] == last:
+                counted[row["unit"] or row["path"]] += row["zombies"]
+        self.values["exhume_zombie_memory_cgroups"] = _top(counted)
+
+    def _cgroup_events(self, rows: Recording) -> None:
+        into = self.values["exhume_memory_cgroup_changes_total"]
+        table = rows["cgroup_events"]
+        for kind, hierarchy in zip(table.texts("kind"), table.ints("hierarchy").tolist(), strict=True):
+            if kind in _CHANGES and (self._memory_hierarchy is None or hierarchy == self._memory_hierarchy):
+                into[_CHANGES[kind],] += 1.0
+
+    def count_only(self, hierarchy: int | None) -> None:
+        """Which hierarchy's cgroups are memory cgroups: column 2 of /proc/cgroups; None where that is not known."""
+        self._memory_hierarchy = hierarchy
+
+    def _counters(self, rows: Recording) -> None:
+        table = rows["counters"]
+        names, at, values = table.texts("name"), table.column("labels"), table.ints("value").tolist()
+        for name, labels, value in zip(names, at, values, strict=True):
+            if name in _RECLAIM:
+                self._grow("exhume_reclaim_pages_total", _RECLAIM[name], (name, labels), value)
+            elif name in _THROTTLED:
+                metric, unit = _THROTTLED[name]
+                self._grow(metric, (), (name, labels), value, unit)
+            elif name == "pressure_us":
+                known = dict(labels)
+                if known.get("kind") == "some" and not known.get("cgroup"):
+                    key = (known.get("resource", ""),)
+                    self._grow("exhume_pressure_waiting_seconds_total", key, (name, labels), value, 1e-6)
+            elif name in _LOST:
+                self.values["exhume_agent_lost_total"][_LOST[name],] = float(value)
+            elif name == "rows_lost":
+                key = (f"rows, {dict(labels).get('reason', '')}",)
+                _put(self.values["exhume_agent_lost_total"], key, float(value), METRICS["exhume_agent_lost_total"].most)
+
+    def _grow(self, metric: str, labels: tuple[str, ...], series: tuple[str, object], value: int, unit: float = 1.0) -> None:
+        """The first reading is where it begins, not what grew."""
+        before = self._before.pop(series, value)
+        self._before[series] = value
+        while len(self._before) > _MOST_SERIES:
+            del self._before[next(iter(self._before))]
+        grown = value - before if value >= before else value
+        into = self.values[metric]
+        into[labels] = into.get(labels, 0.0) + grown * unit
+
+    def _latency(self, rows: Recording) -> None:
+        for row in rows["latency"].rows():
+            key = (row["what"], self._device(row["device"]) if row["what"] == "napi" else "")
+            if row["stage"] == "wait" and row["what"] in ("napi", "softirq", "runqueue"):
+                self.histograms.setdefault(key, Histogram()).add(row["histogram"], row["sum"])
+            elif row["stage"] == "stall":
+                for metric, value in (("exhume_stalls_total", row["count"]), ("exhume_stall_seconds_total", row["sum"] / 1e9)):
+                    into = self.values[metric]
+                    into[key] = into.get(key, 0.0) + value
+
+    def _device(self, name: str) -> str:
+        if name and name not in self._devices:
+            if len(self._devices) >= MOST_DEVICES:
+                return OTHER
+            self._devices.append(name)
+        return name
+
+    def _events(self, rows: Recording) -> None:
+        events = sorted(rows["events"].rows(), key=lambda row: int(row["time"]))
+        for row in events:
+            fields = dict(row["fields"])
+            if fields.get("pci") and fields.get("device"):
+                _put(self._pci, fields["pci"], fields["device"], 4 * MOST_DEVICES)
+        for row in events:
+            fields = dict(row["fields"])
+            name = self._pci.get(fields.get("pci") or row["subject"], row["subject"])
+            if row["kind"] in REASONS:
+                _put(self._reasons, name, (row["time"], fields.get("reset_reason") or REASONS[row["kind"]]), 4 * MOST_DEVICES)
+            # What the kernel's log still had from before we began was counted by whoever looked then, or by nobody.
+            if row["kind"] in _RESETS and row["time"] >= (self._since or 0):
+                at, reason = self._reasons.pop(name, (0, ""))
+                why = reason if reason and row["time"] - at <= _NEAR_NS else "unknown"
+                why = "netdev-watchdog" if row["kind"] == "xmit-timeout" else why
+                into, key = self.values["exhume_nic_resets_total"], (self._device(name), why)
+                if key in into or len(into) < METRICS["exhume_nic_resets_total"].most:
+                    into[key] = into.get(key, 0.0) + 1.0
+
+    # What the judges say
+
+    def judged(self, findings: Iterable[Finding]) -> None:
+        """All findings of the last minute, whatever their severity."""
+        found = list(findings)
+        kinds = Counter((finding.kind, finding.severity) for finding in found)
+        self.values["exhume_findings"] = {key: float(count) for key, count in kinds.items()}
+        self._loops([finding for finding in found if finding.kind == "crash-loop"], found)
+        for finding in found:
+            if finding.kind == "core-saturated" and finding.severity != "info":
+                self._cores(finding)
+
+    def _loops(self, loops: list[Finding], found: list[Finding]) -> None:
+        leaks = {str(finding.value("unit") or finding.subject) for finding in found if finding.kind == "memcg-leak"}
+        rates: dict[str, float] = {}
+        for loop in loops:
+            period = loop.number("period")
+            unit = str(loop.value("unit") or loop.subject)
+            if period > 0:
+                rates[unit] = max(rates.get(unit, 0.0), 1 / period)
+        most = sorted(rates.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+        self.values["exhume_crash_loop_restarts_rate"] = {(unit,): rate for unit, rate in most}
+        unreleased = {str(f.value("unit") or f.subject) for f in loops if f.number("unreleased") > 0}
+        self.values["exhume_crash_loop_leaks"] = {(unit,): float(unit in leaks or unit in unreleased) for unit, _ in most}
+
+    def _cores(self, finding: Finding) -> None:
+        """The same stretch is seen again at every look for a minute: what was counted once is not counted again."""
+        for span in sorted(finding.spans):
+            if not 0 <= span.core < MOST_CORES:
+                continue
+            counted = self._saturated.get(span.core, 0)
+            key = (str(span.core),)
+            if span.end > counted:
+                seconds, episodes = (self.values[f"exhume_core_saturated_{what}_total"] for what in ("seconds", "episodes"))
+                seconds[key] = seconds.get(key, 0.0) + (span.end - max(span.start, counted)) / 1e9
+                episodes[key] = episodes.get(key, 0.0) + float(span.start >= counted)
+                self._saturated[span.core] = span.end
+
+    def incident(self, kind: str) -> None:
+        into = self.values["exhume_incidents_total"]
+        if (kind,) in into or len(into) < METRICS["exhume_incidents_total"].most:
+            into[kind,] = into.get((kind,), 0.0) + 1.0
+
+    def verdict(self, report: Mapping[str, Any], at_s: float) -> None:
+        """A report as `exhume diagnose --json` prints it."""
+        self.health(str(report["health"]))
+        cause = report["verdict"]["cause"]
+        self.values["exhume_verdict_confidence"] = (
+            {(cause, str(report["verdict"]["subject"])): float(report["verdict"]["confidence"])} if cause is not None else {}
+        )
+        self.values["exhume_verdict_timestamp_seconds"] = {(): at_s}
+
+    def health(self, now: str) -> None:
+        self.values["exhume_node_health"] = {(health,): float(health == now) for health in HEALTHS}
+
+    def quiet(self) -> None:
+        """Nothing hurts the node any more: the last verdict was about the past."""
+        self.health("healthy")
+        self.values["exhume_verdict_confidence"] = {}
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        _put(self.values[name], labels, value, METRICS[name].most)
+
+
+def _top(counted: Counter[str]) -> dict[tuple[str, ...], float]:
+    most = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    told: dict[tuple[str, ...], float] = {(name,): float(count) for name, count in most[:TOP]}
+    if rest := sum(count for _, count in most[TOP:]):
+        told[OTHER,] = float(rest)
+    return told
+
+
+def _put(into: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    if key in into or len(into) < most:
+        into[key] = value
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    """The health that findings alone speak of."""
+    level = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
+    return ("healthy", "warning", "critical")[level]

@@ -1,0 +1,66 @@
+"""What is done every so many hours by a child at the lowest priority, and whose JSON is handed over when it is done."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+PATIENCE_S = 600.0
+# Not at once: a node that boots has other things to do.
+FIRST_S = 60.0
+LARGEST = 64 << 20
+
+Hand = Callable[[dict[str, Any] | None, str], None]
+"""What was printed; or None and why there is nothing."""
+
+
+class Recurring:
+    """`look` is called often and returns at once; `hand` is called in the thread that waits for the child."""
+
+    def __init__(self, command: Sequence[str], every_s: float, hand: Hand, first_s: float = FIRST_S) -> None:
+        self._command, self._every_s, self._hand = command, every_s, hand
+        self._due = time.monotonic() + first_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        if not self._command or time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = time.monotonic() + self._every_s
+        self._thread = threading.Thread(target=self._run, name="recurring", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if (child := self._child) is not None and child.poll() is None:
+            child.kill()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        quiet = subprocess.DEVNULL
+        try:
+            with subprocess.Popen(self._command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as child:
+                self._child = child
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, child.pid, 19)
+                try:
+                    printed, _ = child.communicate(timeout=PATIENCE_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+            self._hand(_read(printed, child.returncode), "")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._hand(None, str(error))
+
+
+def _read(printed: bytes, code: int) -> dict[str, Any]:
+    if len(printed) > LARGEST or not printed:
+        raise ValueError(f"it printed {len(printed):,} bytes and ended with {code}")
+    report = json.loads(printed)
+    if not isinstance(report, dict):
+        raise ValueError("what it printed is no report")
+    return report

@@ -1,0 +1,122 @@
+"""What can be set of the agent: section [agent] of the configuration file, or EXHUME_AGENT_* of the environment, which wins."""
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from exhume.config import from_environment, load, section
+from exhume.errors import UsageError
+from exhume.findings.thresholds import Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """[agent.push]: profiles out."""
+
+    url: str = field(default="", metadata={"doc": "where profiles go: Pyroscope's address, or any receiver's; empty: nowhere"})
+    form: str = field(default="pyroscope", metadata={"doc": "pyroscope (its /ingest), pprof (a plain POST) or otlp"})
+    incidents: bool = field(default=True, metadata={"doc": "push the profile around each incident"})
+    every_s: int = field(default=0, metadata={"doc": "push a continuous profile every so many seconds; 0: none"})
+    namespaces: tuple[str, ...] = field(
+        default=(), metadata={"doc": "Kubernetes namespaces whose pods' stacks may leave the node; host services always may"}
+    )
+    token_file: str = field(default="", metadata={"doc": "file with a bearer token for the receiver"})
+    spool_mib: int = field(default=64, metadata={"doc": "what may wait on disk while the receiver is away; the oldest go"})
+    labels: tuple[str, ...] = field(default=(), metadata={"doc": "labels of every profile, name=value each"})
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """[agent.audit]: the recurring audit."""
+
+    every_h: int = field(default=24, metadata={"doc": "hours between audits of what runs by itself; 0: none"})
+    policy: str = field(default="", metadata={"doc": "lifecycle policy to compare with (exhume audit --write-policy)"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    dir: str = field(default="/var/lib/exhume/recording", metadata={"doc": "where the recording is kept"})
+    host: str = field(default="/", metadata={"doc": "root of the node, where it is mounted into a container"})
+    listen: str = field(default="127.0.0.1:9464", metadata={"doc": "address and port of the metrics"})
+    tls_cert: str = field(default="", metadata={"doc": "certificate (PEM); with it the metrics are served by TLS alone"})
+    tls_key: str = field(default="", metadata={"doc": "its key (PEM)"})
+    auth_file: str = field(default="", metadata={"doc": "file with USER:PASSWORD that scrapers must send (basic auth)"})
+    hz: int = field(default=49, metadata={"doc": "stack samples a second of each core; 0: none"})
+    user_stacks: bool = field(default=False, metadata={"doc": "also take the stacks of programs, tenants' among them"})
+    latency: bool = field(default=True, metadata={"doc": "watch for stalls of polls, softirqs and threads"})
+    budget_mib: int = field(default=1024, metadata={"doc": "disk that the recording may use"})
+    keep_s: int = field(default=900, metadata={"doc": "seconds of it that are kept beside pinned incidents"})
+    around_s: int = field(default=120, metadata={"doc": "seconds that are pinned around an incident"})
+    on: str = field(default="any", metadata={"doc": "kinds of findings that make an incident, apart by commas; or any"})
+    cpu_limit_ratio: float = field(default=0.1, metadata={"doc": "share of one core that the agent may use, over a minute"})
+    memory_limit_mib: int = field(default=250, metadata={"doc": "resident memory that the agent may use"})
+    push: Push = field(default_factory=Push)
+    audit: Audit = field(default_factory=Audit)
+
+
+FORMS = ("pyroscope", "pprof", "otlp")
+_APART = {"push": Push, "audit": Audit}
+
+
+def read(path: str | None = None, **given: Any) -> tuple[Settings, Thresholds]:
+    """The file, then the environment, then what was typed, each above the one before it."""
+    document = load(path)
+    settings = section(document, "agent", Settings, tuple(_APART))
+    settings = replace(settings, **from_environment("EXHUME_AGENT", Settings, tuple(_APART)))
+    for name, kind in _APART.items():
+        inner: Any = replace(section(document, f"agent.{name}", kind), **from_environment(f"EXHUME_AGENT_{name}", kind))
+        settings = replace(settings, **{name: inner})
+    settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+    return _checked(settings), section(document, "thresholds", Thresholds)
+
+
+def _checked(settings: Settings) -> Settings:
+    if settings.hz > 999:
+        raise UsageError(f"agent.hz must be below 1,000, not {settings.hz}; 49 and 97 are usual")
+    if settings.budget_mib < 16:
+        raise UsageError(f"agent.budget_mib must be 16 or more, not {settings.budget_mib}")
+    if settings.keep_s < 120:
+        raise UsageError(f"agent.keep_s must be 120 or more, not {settings.keep_s}: a verdict needs the last minute")
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise UsageError("agent.tls_cert and agent.tls_key go together: one of them is missing")
+    if settings.push.form not in FORMS:
+        raise UsageError(f"agent.push.form must be one of {', '.join(FORMS)}, not {settings.push.form!r}")
+    if settings.push.url and not settings.push.url.startswith(("http://", "https://")):
+        raise UsageError(f"agent.push.url must begin with http:// or https://, not {settings.push.url!r}")
+    for label in settings.push.labels:
+        if "=" not in label:
+            raise UsageError(f"agent.push.labels has {label!r}, which is not name=value")
+    address(settings.listen)
+    return settings
+
+
+def address(listen: str) -> tuple[str, int]:
+    """HOST:PORT, [HOST]:PORT for IPv6."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"agent.listen must be ADDRESS:PORT, as 127.0.0.1:9464, not {listen!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def as_toml(settings: Settings) -> str:
+    """What is set, as a file that can be taken as it is: every key with what it means."""
+    lines = ["[agent]", *_lines(settings, _APART)]
+    for name in _APART:
+        lines += ["", f"[agent.{name}]", *_lines(getattr(settings, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(part: Settings | Push | Audit, apart: dict[str, Any] | None = None) -> list[str]:
+    values = asdict(part)
+    told = [each for each in fields(part) if each.name not in (apart or {})]
+    return [f"{each.name} = {_toml(values[each.name])}  # {each.metadata['doc']}" for each in told]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in value)
+        return f'"{escaped}"'
+    return str(value)
