@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import check, imports, latency, record, store, verdict, view, zombies
+from bench import audit, check, imports, latency, record, store, verdict, verify, view, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -36,10 +36,12 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "latency-overhead": latency.latency_overhead,
     "verdict-time": verdict.verdict_time,
     "diagnose-cost": verdict.diagnose_cost,
+    "verify-lab": verify.verify_lab,
     "view-first": view.view_first,
     "view-selection": view.view_selection,
     "view-frames": view.view_frames,
     "view-long": view.view_long,
+    "audit-units": audit.audit_units,
 }
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.schema import TABLES, VERSION
+from tests.image.agents_page import agents
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -77,7 +78,7 @@ def recording() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"thresholds.md": thresholds, "recording.md": recording}
+PAGES = {"thresholds.md": thresholds, "recording.md": recording, "agents.md": agents}
 
 
 if __name__ == "__main__":

@@ -89,10 +89,11 @@ def unavailable(memory: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def boot(units: Mapping[str, str] | None = None, memory: bool = False) -> Iterator[Machine]:
+def boot(units: Mapping[str, str] | None = None, memory: bool = False, root: str = "/", target: str = "") -> Iterator[Machine]:
     """Boot systemd with these unit files in /etc/systemd/system, neither enabled nor started, and without the host's own.
 
-    With `memory`, units get memory cgroups (v1), as they do on a real node. One machine at a time: others wait.
+    With `memory`, units get memory cgroups (v1), as they do on a real node. With `root`, that Debian is booted instead of the
+    host's, with everything that it enables, up to `target`; it is not written to. One machine at a time: others wait.
     """
     why = unavailable(memory)
     if why:
@@ -105,7 +106,13 @@ def boot(units: Mapping[str, str] | None = None, memory: bool = False) -> Iterat
             for parent in parents:
                 os.mkdir(parent)
             namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-            stage = [sys.executable, "-I", "-S", os.path.abspath(__file__), json.dumps([parents, dict(units or {})])]
+            stage = [
+                sys.executable,
+                "-I",
+                "-S",
+                os.path.abspath(__file__),
+                json.dumps([parents, dict(units or {}), root, target]),
+            ]
             process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *namespaces, *stage],
                 stdin=subprocess.DEVNULL,
@@ -230,7 +237,7 @@ def _remove(*trees: str) -> None:
                 time.sleep(0.02)
 
 
-def _become_nspawn(parents: Sequence[str], units: Mapping[str, str]) -> None:
+def _become_nspawn(parents: Sequence[str], units: Mapping[str, str], root: str = "/", target: str = "") -> None:
     """Inside the new namespaces: lay the overlay, take the host's own services out of it, become systemd-nspawn."""
     for parent in parents:
         with open(os.path.join(parent, "cgroup.procs"), "w") as file:
@@ -239,17 +246,11 @@ def _become_nspawn(parents: Sequence[str], units: Mapping[str, str]) -> None:
     _mount("-t", "tmpfs", "-o", "mode=0755,size=1g", NAME, "/mnt")
     for name in ("upper", "work", "root"):
         os.mkdir(os.path.join("/mnt", name))
-    _mount("-t", "overlay", "-o", "lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work", NAME, "/mnt/root")
+    _mount("-t", "overlay", "-o", f"lowerdir={root},upperdir=/mnt/upper,workdir=/mnt/work", NAME, "/mnt/root")
     os.chdir("/mnt/root")
 
-    # Links in /etc enable a distribution's daemons and timers; without them there is what systemd itself brings.
-    for name in ("etc/systemd/system", *(f"etc/rc{level}.d" for level in "0123456S")):
-        shutil.rmtree(name, ignore_errors=True)
-    os.makedirs("etc/systemd/system", exist_ok=True)
-    os.symlink("/dev/null", "etc/systemd/system/systemd-tmpfiles-clean.timer")
-    with contextlib.suppress(FileExistsError):
-        os.symlink("/dev/null", "etc/tmpfiles.d/tmp.conf")  # Debian's empties /tmp at boot, where the clone may be
-    os.symlink("/usr/lib/systemd/system/multi-user.target", "etc/systemd/system/default.target")
+    if root == "/":
+        _strip()
     for name in ("etc/machine-id", "etc/fstab", "etc/crypttab"):
         with open(name, "w"):
             pass
@@ -259,7 +260,20 @@ def _become_nspawn(parents: Sequence[str], units: Mapping[str, str]) -> None:
 
     flags = ["-q", "--register=no", "--keep-unit", "--private-network", "--console=pipe", f"--machine={NAME}"]
     os.environ["SYSTEMD_NSPAWN_TMPFS_TMP"] = "0"  # a clone in /tmp, and its interpreter, are to be seen inside as well
-    os.execvp("systemd-nspawn", ["systemd-nspawn", *flags, "-D", "/mnt/root", "-b"])
+    os.execvp(
+        "systemd-nspawn", ["systemd-nspawn", *flags, "-D", "/mnt/root", "-b", *([f"systemd.unit={target}"] if target else [])]
+    )
+
+
+def _strip() -> None:
+    """Links in /etc enable a distribution's daemons and timers; without them there is what systemd itself brings."""
+    for name in ("etc/systemd/system", *(f"etc/rc{level}.d" for level in "0123456S")):
+        shutil.rmtree(name, ignore_errors=True)
+    os.makedirs("etc/systemd/system", exist_ok=True)
+    os.symlink("/dev/null", "etc/systemd/system/systemd-tmpfiles-clean.timer")
+    with contextlib.suppress(FileExistsError):
+        os.symlink("/dev/null", "etc/tmpfiles.d/tmp.conf")  # Debian's empties /tmp at boot, where the clone may be
+    os.symlink("/usr/lib/systemd/system/multi-user.target", "etc/systemd/system/default.target")
 
 
 def _mount(*arguments: str) -> None:

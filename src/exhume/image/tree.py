@@ -12,6 +12,11 @@ LARGEST = 1 << 20
 MOST_LINKS = 40
 """As many links as the kernel follows in one path (MAXSYMLINKS, include/linux/namei.h)."""
 
+MOST_NAMES = 1 << 16
+"""Of one directory, the first in order: more files than that in one place are an accident or an attack, and it is said."""
+
+MOST_TROUBLES = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -49,3 +54,11 @@ class Tree(Protocol):
 
     def read(self, path: str, largest: int = LARGEST) -> bytes | None:
         """A regular file, up to `largest` bytes of it; links are followed."""
+
+
+def complain(troubles: list[str], sentence: str) -> None:
+    """One more sentence, unless it has been said or there are too many: the last one says that there were more."""
+    if len(troubles) < MOST_TROUBLES and sentence not in troubles:
+        troubles.append(sentence)
+    elif len(troubles) == MOST_TROUBLES and sentence not in troubles:
+        troubles.append("More could not be read than is listed here.")

@@ -55,7 +55,7 @@ _PLAIN = (("active", "running"), ("active", "exited"))
 
 _NO_DBUS = "what answers on the D-Bus socket does not speak D-Bus"
 _UNIT_ROWS = "a(ssssssouso)"
-_ANSWERS = {b"s\0": "s", b"u\0": "u", b"i\0": "i", b"as\0": "as"}
+_ANSWERS = {b"s\0": "s", b"u\0": "u", b"i\0": "i", b"t\0": "t", b"as\0": "as"}
 _PATH = re.compile("/org/freedesktop/systemd1/unit/[A-Za-z0-9_]+")
 
 Call: TypeAlias = tuple[str, str, str, str, tuple[object, ...]]
@@ -102,8 +102,8 @@ class Units:
 
     def read(self, recording: Recording, time: int) -> str:
         deadline = clock.monotonic() + DEADLINE_S
-        with _connected(self._root, deadline) as bus:
-            services = _services(bus)
+        with connected(self._root, deadline) as bus:
+            services = list_services(bus)
             asked = sorted((s for s in services if not s.settled), key=lambda s: s.active == "active")
             answers, note = _properties(bus, asked, self._thorough)
             if not note:
@@ -135,7 +135,7 @@ class Units:
         asked = troubled + others[:A_FEW]
         questions = [(s, _UNIT, name) for s in asked for name in QUESTIONS]
         questions += [(s, _UNIT, "UnitFileState") for s in asked if "UnitFileState" not in answers.get(s.unit, {})]
-        note = _ask(bus, questions, answers)
+        note = ask(bus, questions, answers)
         listed = {s.unit for s in services}
         self._needs = {unit: told for unit, told in self._needs.items() if unit in listed}
         for service in asked:
@@ -278,7 +278,7 @@ def parse(raw: bytes) -> Reply:
             signature = _ANSWERS.get(raw[position + 1 : position + 2 + length], "")
             position += 2 + length
         body = None
-        if signature in ("s", "u", "i", "as", _UNIT_ROWS):
+        if signature in ("s", "u", "i", "t", "as", _UNIT_ROWS):
             body = parse_signature([*signature]).parse_data(raw, position, header.endianness)[0]
     except Exception:  # whatever a third party's parser makes of hostile bytes
         raise Unreadable(_NO_DBUS) from None
@@ -288,7 +288,7 @@ def parse(raw: bytes) -> Reply:
 
 
 @contextmanager
-def _connected(root: Root, deadline: float) -> Iterator[Bus]:
+def connected(root: Root, deadline: float) -> Iterator[Bus]:
     """A bus that can be asked. Everything that can go wrong on the way, and while it is used, ends as Unreadable."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
         try:
@@ -360,7 +360,7 @@ def _address(text: str) -> str:
     return address
 
 
-def _services(bus: Bus) -> list[Service]:
+def list_services(bus: Bus) -> list[Service]:
     manager = "org.freedesktop.systemd1.Manager"
     try:
         # By pattern, because a node with many pods has thousands of mounts and scopes. systemd before 230 cannot.
@@ -387,14 +387,14 @@ def _properties(bus: Bus, services: list[Service], thorough: bool) -> tuple[dict
     """What each service says of itself, and a note when that is not all of it. The most telling is asked first."""
     answers: dict[str, dict[str, object]] = {}
     asked = services[:MOST_ASKED]
-    note = _ask(bus, [(service, _SERVICE, "NRestarts") for service in asked], answers)
+    note = ask(bus, [(service, _SERVICE, "NRestarts") for service in asked], answers)
     odd = [
         s for s in asked if thorough or (s.active, s.sub) not in _PLAIN or _number(answers.get(s.unit, {}), "NRestarts", 0) > 0
     ]
     if not note:
         questions = [(service, _SERVICE, name) for name in _PROPERTIES for service in odd]
         questions += [(service, _UNIT, "UnitFileState") for service in odd[:MOST_LOOKED_UP]]
-        note = _ask(bus, questions, answers)
+        note = ask(bus, questions, answers)
     notes = [note] if note else []
     if len(services) > MOST_ASKED:
         notes.append(f"only {MOST_ASKED} of {len(services)} services that are not inactive were asked")
@@ -403,7 +403,7 @@ def _properties(bus: Bus, services: list[Service], thorough: bool) -> tuple[dict
     return answers, "; ".join(notes)
 
 
-def _ask(bus: Bus, questions: list[tuple[Service, str, str]], answers: dict[str, dict[str, object]]) -> str:
+def ask(bus: Bus, questions: list[tuple[Service, str, str]], answers: dict[str, dict[str, object]]) -> str:
     """Put many questions, keep what is answered; "" or why it is not all."""
     replies = 0
     try:

@@ -1,0 +1,23 @@
+"""Crash loops and churn that a recording of the node shows: loops inside a unit are invisible to systemd."""
+
+HOUR_NS = 3600 * 10**9
+# Stacks tell nothing about restarts, and are most of a recording.
+_NOT_NEEDED = {"samples", "stacks", "frames", "threads", "latency", "cpu"}
+
+
+def crash_loops(path: str) -> dict[str, str]:
+    """By unit, a sentence each, of the last hour; those with bad ends only, because timers and probes have a rhythm too."""
+    from exhume.cli.opening import place
+    from exhume.findings import crash_loop
+    from exhume.findings.thresholds import Thresholds
+    from exhume.recording.folder import Folder
+    from exhume.recording.schema import TABLES
+
+    folder = Folder(place(path))
+    start, end = folder.window
+    recording = folder.load(max(start, end - HOUR_NS), end + 1, [name for name in TABLES if name not in _NOT_NEEDED])
+    return {
+        str(loop.value("unit") or loop.subject): f"a recording shows it in a crash loop: {loop.summary}"
+        for loop in crash_loop.detect(recording, Thresholds()).findings
+        if loop.severity != "info"
+    }

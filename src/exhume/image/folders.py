@@ -1,0 +1,154 @@
+"""Directories of an archive in memory: what matters by name, kind and content, everything else by a few bytes each.
+
+A training image has a million files. As Python objects their names alone would take 300 MB; as one run of bytes for each
+directory they take 30, and can still be found, listed, replaced and removed by a layer above.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from exhume.image.resolve import decode, resolve
+from exhume.image.tree import MOST_NAMES, Entry, complain
+
+MOST_KEPT: Final = 128 << 20
+"""Bytes, as counted below, that all folders of an image may take; half of them are for what matters."""
+
+_FOLDER, _LEAF = 350, 450  # bytes that one costs beside its content, measured on CPython 3.11
+_GONE: Final = b"-"
+_REST: Final[dict[bytes, Entry]] = {b"f": Entry("file", 0o644), b"x": Entry("file", 0o755), b"o": Entry("other", 0o600)}
+_RECORD: Final[dict[tuple[str, bool], bytes]] = {("file", False): b"f", ("file", True): b"x"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What is not a directory, with its content if that was kept."""
+
+    entry: Entry
+    content: bytes | None = None
+    hard: str = ""
+    """The other name that it is a link to, until that is looked up."""
+
+
+class Folder:
+    __slots__ = ("children", "implied", "mode", "rest")
+
+    def __init__(self, mode: int = 0o755, implied: bool = False) -> None:
+        self.mode = mode
+        self.implied = implied
+        """Whether no entry of the archive is the directory itself, only something below it."""
+        self.children: dict[bytes, Folder | Leaf] = {}
+        self.rest = bytearray()
+        """NUL, a name, a slash and a letter for its kind, for each of the others; the last one of a name counts."""
+
+    def get(self, name: bytes) -> "Folder | Leaf | None":
+        found = self.children.get(name)
+        if found is not None or not self.rest:
+            return found
+        at = self.rest.rfind(b"\0" + name + b"/")
+        entry = _REST.get(bytes(self.rest[at + len(name) + 2 : at + len(name) + 3])) if at >= 0 else None
+        return Leaf(entry) if entry else None
+
+    def entry(self) -> Entry:
+        return Entry("directory", self.mode)
+
+    def put_rest(self, name: bytes, kind: str, executable: bool) -> None:
+        self.children.pop(name, None)
+        self.rest += b"\0" + name + b"/" + _RECORD.get((kind, executable), b"o")
+
+    def remove(self, name: bytes) -> None:
+        self.children.pop(name, None)
+        if self.rest.rfind(b"\0" + name + b"/") >= 0:
+            self.rest += b"\0" + name + b"/" + _GONE
+
+    def clear(self) -> None:
+        self.children.clear()
+        self.rest.clear()
+
+    def rest_names(self) -> Iterator[tuple[bytes, bool]]:
+        """Every name in the run and whether it is there, in order: of one that comes twice the last one counts."""
+        at = 1
+        while 0 < at < len(self.rest):
+            end = self.rest.find(b"\0", at)
+            record = bytes(self.rest[at : end if end >= 0 else None])
+            yield record[:-2], record[-1:] != _GONE
+            at = end + 1
+
+    def names(self) -> list[str]:
+        there = {decode(name): True for name in self.children}
+        for name, is_there in self.rest_names():
+            if name not in self.children:
+                there[decode(name)] = is_there
+        return sorted(name for name, is_there in there.items() if is_there)
+
+
+class Budget:
+    """What may still be kept. What is left out for want of room is said, once for each kind of it."""
+
+    def __init__(self, troubles: list[str], most: int = MOST_KEPT, most_names: int = MOST_NAMES) -> None:
+        self.troubles = troubles
+        self.most_names = most_names
+        self._most = self._left = most
+
+    def folder(self, name: bytes, matters: bool) -> bool:
+        return self._take(_FOLDER + len(name), matters)
+
+    def leaf(self, name: bytes, size: int, matters: bool) -> bool:
+        return self._take(_LEAF + len(name) + size, matters)
+
+    def rest(self, name: bytes) -> bool:
+        return self._take(len(name) + 3, False)
+
+    def _take(self, size: int, matters: bool) -> bool:
+        if self._left - size < (0 if matters else self._most // 2):
+            what = "files that matter" if matters else "names"
+            complain(self.troubles, f"It holds more {what} than {self._most >> 20:,} MB of memory keep; the rest was left out.")
+            return False
+        self._left -= size
+        return True
+
+
+def find(root: Folder, path: str) -> Folder | Leaf | None:
+    """What is at a path that has no link on its way."""
+    found: Folder | Leaf | None = root
+    for name in path.encode("utf-8", "surrogateescape").split(b"/"):
+        if name:
+            found = found.get(name) if isinstance(found, Folder) else None
+    return found
+
+
+def lookup(root: Folder, path: str) -> Entry | None:
+    found = find(root, path)
+    if found is None:
+        return None
+    return found.entry() if isinstance(found, Folder) else found.entry
+
+
+def folder_at(root: Folder, path: str) -> Folder | None:
+    """The directory that a path leads to, links followed."""
+    found = resolve(path, lambda at: lookup(root, at))
+    folder = find(root, found[0]) if found else None
+    return folder if isinstance(folder, Folder) else None
+
+
+def put_over(root: Folder, layer: Folder) -> None:
+    """A layer onto what is below it. A directory that the layer only implies may be a link below: then it is followed."""
+    ways = [("", root, layer)]
+    while ways:
+        path, below, above = ways.pop()
+        if not above.implied:
+            below.mode = above.mode
+        if above.rest:
+            if below.children:
+                for name, _ in above.rest_names():
+                    below.children.pop(name, None)
+            below.rest += above.rest
+        for name, child in above.children.items():
+            at = f"{path}/{decode(name)}"
+            there = below.get(name)
+            if isinstance(child, Folder) and child.implied and isinstance(there, Leaf) and there.entry.kind == "link":
+                there = folder_at(root, at)
+            if isinstance(child, Folder) and isinstance(there, Folder):
+                ways.append((at, there, child))
+            else:
+                below.children[name] = child

@@ -1,0 +1,76 @@
+"""The part of the gate that needs no running node: what an image will start, held against its policy and what is known."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from exhume.text import printable
+from exhume.verdict.gate_model import Blamed, Check
+
+if TYPE_CHECKING:
+    from exhume.verdict.audit import Audit
+
+HARMFUL, UNLISTED = "harmful-services", "unlisted-services"
+_HARMFUL_HELP = (
+    "It is known to harm nodes, or can restart for ever because no start limit can stop it: disable it in the image, or let "
+    "the policy keep it if somebody answers for it."
+)
+_UNLISTED_HELP = 'Everything that starts by itself has an owner: list it in the policy, [agents."NAME"], or disable it.'
+# What the policy must not let pass, and what somebody should look at. What is gone from an image harms nobody.
+_FAILS, _WARNS = ("new", "not-allowed"), ("past-review", "no-owner")
+
+
+def image_checks(audit: "Audit", with_policy: bool) -> tuple[Check, ...]:
+    if not audit.inventory.services:
+        why = f": {printable(audit.troubles[0])}" if audit.troubles else "; is it the root of an image?"
+        nothing = f"nothing was found there that starts by itself{why}"
+        names = (HARMFUL, UNLISTED) if with_policy else (HARMFUL,)
+        return tuple(Check(name, "unknown", nothing, limit=0) for name in names)
+    return (_harmful(audit), *((_unlisted(audit),) if with_policy else ()))
+
+
+def _harmful(audit: "Audit") -> Check:
+    starts = sum(unit.service.starts for unit in audit.units)
+    told = [
+        (finding.severity, Blamed(finding.subject, f"{printable(finding.subject)}: {finding.summary}", finding.path))
+        for finding in audit.findings
+        if finding.kind in ("harmful-agent", "endless-restart")
+    ]
+    bad = _once(blamed for severity, blamed in told if severity == "critical")
+    if bad:
+        return Check(HARMFUL, "failed", _said(bad, "services harm"), len(bad), 0, bad, _HARMFUL_HELP)
+    odd = _once(blamed for severity, blamed in told if severity == "warning")
+    if odd:
+        return Check(HARMFUL, "warning", _said(odd, "services can restart for ever"), 0, 0, odd, _HARMFUL_HELP)
+    return Check(HARMFUL, "passed", f"none of {starts:,} that start by themselves is known to harm", 0, 0, help=_HARMFUL_HELP)
+
+
+def _unlisted(audit: "Audit") -> Check:
+    paths = {unit.service.name: unit.service.path for unit in audit.units}
+
+    def blamed(kinds: tuple[str, ...]) -> tuple[Blamed, ...]:
+        return tuple(
+            Blamed(drift.name, f"{printable(drift.name)}: {drift.message}", paths.get(drift.name, ""))
+            for drift in audit.drift
+            if drift.kind in kinds
+        )
+
+    if bad := blamed(_FAILS):
+        return Check(UNLISTED, "failed", _said(bad, "that the policy does not let pass"), len(bad), 0, bad, _UNLISTED_HELP)
+    if odd := blamed(_WARNS):
+        return Check(UNLISTED, "warning", _said(odd, "that somebody should look at"), 0, 0, odd, _UNLISTED_HELP)
+    return Check(UNLISTED, "passed", "everything that starts by itself is listed in the policy", 0, 0, help=_UNLISTED_HELP)
+
+
+def _once(every: Iterable[Blamed]) -> tuple[Blamed, ...]:
+    """One sentence for each subject: the first, which is the gravest."""
+    found: dict[str, Blamed] = {}
+    for blamed in every:
+        found.setdefault(blamed.subject, blamed)
+    return tuple(found.values())
+
+
+def _said(blamed: tuple[Blamed, ...], what: str) -> str:
+    if len(blamed) == 1:
+        return blamed[0].message
+    names = ", ".join(printable(one.subject) for one in blamed[:5])
+    return f"{len(blamed):,} {what}: {names}" + (f" and {len(blamed) - 5:,} more" if len(blamed) > 5 else "")

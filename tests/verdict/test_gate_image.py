@@ -1,0 +1,80 @@
+"""The gate without a running node: what an audit of the image finds, as checks."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from exhume.image.directory import Directory
+from exhume.verdict.audit_tree import audit_tree
+from exhume.verdict.gate_image import HARMFUL, UNLISTED, image_checks
+from exhume.verdict.gate_model import Check
+from exhume.verdict.policy import Listed, Policy, first_policy
+from tests.image.incident import incident
+
+TODAY = date(2026, 4, 1)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return incident(tmp_path_factory.mktemp("gate") / "image")
+
+
+def judged(image: Path, policy: Policy | None = None) -> dict[str, Check]:
+    with Directory(str(image)) as tree:
+        return {check.name: check for check in image_checks(audit_tree(tree, policy, today=TODAY), policy is not None)}
+
+
+def owned(image: Path, **changes: Listed) -> Policy:
+    """A policy of all that starts, each with an owner, but for changes."""
+    with Directory(str(image)) as tree:
+        listed = first_policy(unit.service for unit in audit_tree(tree).units).agents
+    return Policy(tuple(changes.get(one.name.split(".")[0], Listed(one.name, "platform", one.purpose)) for one in listed))
+
+
+def test_the_incidents_image_fails_by_its_files_alone(image: Path) -> None:
+    checks = judged(image)
+    assert set(checks) == {HARMFUL}
+    check = checks[HARMFUL]
+    assert check.status == "failed"
+    (ecs,) = (blamed for blamed in check.blamed if blamed.subject == "ecs.service")
+    assert ecs.path == "/lib/systemd/system/ecs.service"
+    assert "a start every 10 s makes 1 in 10 s, and the limit is 5" in ecs.message
+
+
+def test_what_the_policy_keeps_passes(image: Path) -> None:
+    checks = judged(image, owned(image, ecs=Listed("ecs.service", "compute", "needed for batch jobs", keep=True)))
+    assert checks[UNLISTED].status == "passed"
+    assert "ecs.service" not in {blamed.subject for blamed in checks[HARMFUL].blamed}
+
+
+def test_whatever_starts_and_is_not_listed_fails(image: Path) -> None:
+    whole = owned(image)
+    without = Policy(tuple(one for one in whole.agents if one.name != "metrics-shim.service"))
+    check = judged(image, without)[UNLISTED]
+    assert check.status == "failed"
+    assert [(blamed.subject, blamed.path) for blamed in check.blamed] == [
+        ("metrics-shim.service", "/lib/systemd/system/metrics-shim.service")
+    ]
+    assert judged(image, whole)[UNLISTED].status == "passed"
+    every = judged(image, Policy())[UNLISTED]
+    assert every.measured == len(every.blamed) == len(whole.agents)
+
+
+def test_what_nobody_owns_or_is_past_its_date_is_a_warning(image: Path) -> None:
+    policy = owned(image, cron=Listed("cron.service"), ssh=Listed("ssh.service", "platform", review=date(2026, 1, 1)))
+    check = judged(image, policy)[UNLISTED]
+    assert check.status == "warning"
+    assert {blamed.subject for blamed in check.blamed} == {"cron.service", "ssh.service"}
+
+
+def test_a_service_in_an_image_that_may_not_have_it_fails(image: Path) -> None:
+    check = judged(image, owned(image, ssh=Listed("ssh.service", "platform", images=("build-*",))))[UNLISTED]
+    assert check.status == "failed"
+    assert [blamed.subject for blamed in check.blamed] == ["ssh.service"]
+
+
+def test_an_empty_directory_is_not_an_image_without_faults(tmp_path: Path) -> None:
+    checks = judged(tmp_path, Policy())
+    assert {check.status for check in checks.values()} == {"unknown"}
+    assert set(checks) == {HARMFUL, UNLISTED}
