@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 from exhume.errors import ExhumeError
-from exhume.recorder.importing import FORMATS
+from exhume.recorder.foreign import FORMATS
 from exhume.recording.incoming import HEAD, Ids, Wanted, memory
 from tests.profile.importing import made_perf as made
 

@@ -26,5 +26,9 @@ class Refused(ExhumeError):
     exit_code = EXIT_CRITICAL
 
 
+class NotYet(ExhumeError):
+    """What is asked for is still being read: ask again."""
+
+
 class Unreadable(ExhumeError):
     """A source that cannot be seen. Never fatal: the source is reported as off, with this text as the reason."""

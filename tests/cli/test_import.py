@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from exhume.cli import importing as command
 from exhume.cli.main import main
-from exhume.recorder import importing
+from exhume.recorder import foreign
 from exhume.recording import incoming
 
 SECOND = 1_000_000_000
@@ -22,7 +22,7 @@ WALL = 1_767_225_600  # 2026-01-01
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "FORMATS", {"made up": "tests.recorder.made_format"})
+    monkeypatch.setattr(foreign, "FORMATS", {"made up": "tests.recorder.made_format"})
     monkeypatch.setenv("TZ", "UTC")
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from exhume.errors import ExhumeError
-from exhume.recorder import importing
-from exhume.recorder.importing import Brought, bring_in
+from exhume.recorder import foreign, importing
+from exhume.recorder.foreign import Brought
+from exhume.recorder.importing import bring_in
 from exhume.recording.folder import Folder
 from exhume.recording.incoming import Anchor, Wanted
 
@@ -18,7 +19,7 @@ WALL = 1_767_225_600
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "FORMATS", {"made up": "tests.recorder.made_format"})
+    monkeypatch.setattr(foreign, "FORMATS", {"made up": "tests.recorder.made_format"})
 
 
 def bring(tmp_path: Path, *texts: str, anchor: Anchor | None = None) -> tuple[Brought, Folder]:

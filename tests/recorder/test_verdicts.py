@@ -162,7 +162,7 @@ def test_a_program_that_is_not_there_is_a_sentence() -> None:
     watching.ask([incident()])
     assert listener.heard.wait(30)
     watching.finish()
-    assert listener.troubles[0].startswith("no verdict: [Errno 2] No such file or directory")
+    assert listener.troubles[0].startswith("no verdict: /nowhere/python cannot be run: No such file or directory")
 
 
 def test_asking_returns_while_a_child_works_and_the_end_does_not_wait_for_one_that_hangs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping, MutableMapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlencode
@@ -107,7 +108,9 @@ def view(path: str, ready: bool = True) -> View:
 
 
 def browser(shown: View, token: str | None = TOKEN, host: str = HOST) -> Browser:
-    return Browser(application(shown, TOKEN, host, PORT), token)
+    made: Future[View] = Future()
+    made.set_result(shown)
+    return Browser(application(made, TOKEN, host, PORT), token)
 
 
 def decoded(text: str) -> NDArray[np.uint8]:

@@ -4,7 +4,8 @@ import anyio
 import pytest
 
 from exhume.web.application import ENDPOINTS
-from exhume.web.security import POLICY, Guard, cookie_name, new_token
+from exhume.web.listening import new_token
+from exhume.web.security import POLICY, Guard, cookie_name
 from exhume.web.static_files import table
 from tests.web.serving import HOST, PORT, TOKEN, Browser, browser, view
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.recorder.importing import Brought
+    from exhume.recorder.foreign import Brought
     from exhume.recording.incoming import Anchor
 
 DESCRIPTION = """\

@@ -10,7 +10,7 @@ from exhume.errors import ExhumeError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.recorder.importing import Brought
+    from exhume.recorder.foreign import Brought
     from exhume.recording.folder import Folder
 
 _GZIP = b"\x1f\x8b"
@@ -33,11 +33,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     """What was named, opened. A file is imported into a directory that goes when we do; without `whose` only what the cores
-    did is needed of it."""
+    did is needed of it, and of most perf.data that is known without an import."""
+    path = place(args.recording)
+    if not whose and (seen := _at_a_glance(args, path)) is not None:
+        return seen
     from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
-    path = place(args.recording)
     if not importable(path) or (path != "-" and _nothing_in(path)):
         return Folder(path, args.boot)  # which also says that there is none, or that it is root's
     import tempfile
@@ -53,6 +55,23 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     for note in brought.notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(made)
+
+
+def _at_a_glance(args: argparse.Namespace, path: str) -> "Folder | None":
+    if args.boot or not os.path.isfile(path):
+        return None
+    from exhume.recorder.glance import glance
+    from exhume.recording.incoming import Wanted
+
+    found = glance(path, Wanted(args.event, not args.no_symbols, whose=False), args.anchor)
+    looked = found.look() if found is not None else None
+    if looked is None:
+        return None
+    from exhume.recorder.first_look import FirstLook
+
+    for note in looked.notes:
+        sys.stderr.write(f"exhume: {note}\n")
+    return FirstLook(looked)
 
 
 def place(path: str) -> str:

@@ -3,14 +3,21 @@
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from exhume.cli import moments, opening
 from exhume.errors import ExhumeError, UsageError
+from exhume.text import printable
 
 if TYPE_CHECKING:
+    from exhume.findings.thresholds import Thresholds
+    from exhume.recorder.glance import Glance
     from exhume.recording.folder import Folder
-    from exhume.web.server import Server
+    from exhume.web.bringing import Bringing
+    from exhume.web.listening import Listening
+    from exhume.web.view import View
 
 DESCRIPTION = """\
 Shows a recording in the browser: all of it, every core, a subsecond-offset heat map and flame graphs of any selection, on one
@@ -62,23 +69,88 @@ def port(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    _look_for_modules()
+    glance = _glance(args)
+    coming = _coming(glance) if glance is not None else None
     try:
-        from exhume.web.server import Server
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _NEEDED:
-            raise
-        raise ExhumeError(f"this needs {error.name}, which is not installed: pip install 'exhume[all]'") from None
-    from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
-    from exhume.web.store import Store
-    from exhume.web.view import View
+        from exhume.config import load, section
+        from exhume.findings.thresholds import Thresholds
+        from exhume.web.listening import Listening
 
-    thresholds = section(load(args.config), "thresholds", Thresholds)
-    folder, name = _folder(args)
-    window = moments.window(args, folder)
-    view = View(Store(folder, name, thresholds), None if window.whole else (window.start, window.end))
-    _serve(args, Server(view, args.host, args.port))
+        thresholds = section(load(args.config), "thresholds", Thresholds)
+        # What is wrong with what was asked for is told before there is an address.
+        shown = None
+        if coming is None or any(one is not None for one in (args.at, args.start, args.end, args.span_ns)):
+            shown = _looked(args, coming) if coming is not None else _Shown(*_folder(args))
+            moments.window(args, shown.folder)
+        listening = Listening(args.host, args.port)
+        with _told(args, listening):
+            _serve(args, listening, thresholds, shown, coming)
+    finally:
+        if coming is not None:
+            coming.stop()
     return 0
+
+
+class _Shown(NamedTuple):
+    folder: "Folder"
+    name: str
+    coming: "Bringing | None" = None
+    """What brings the rest of it."""
+
+
+def _look_for_modules() -> None:
+    """What is not installed is said at once: to find it takes less time than to load it."""
+    from importlib.util import find_spec
+
+    missing = next((name for name in _NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise ExhumeError(f"this needs {missing}, which is not installed: pip install 'exhume[all]'")
+
+
+def _glance(args: argparse.Namespace) -> "Glance | None":
+    """A single perf.data of which a first look can be shown while it is imported."""
+    if len(args.recording) != 1 or args.boot or not os.path.isfile(args.recording[0]):
+        return None
+    from exhume.recorder.glance import glance
+    from exhume.recording.incoming import Wanted
+
+    return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
+
+
+def _coming(glance: "Glance") -> "Bringing":
+    """What looks at the file beside us, and imports it then."""
+    import atexit
+    import tempfile
+
+    from exhume.web.bringing import Bringing
+
+    place = tempfile.mkdtemp(prefix="exhume-import-")
+    coming = Bringing(glance, place, _say)
+    atexit.register(_remove, place)
+    return coming
+
+
+def _remove(place: str) -> None:
+    from exhume.recorder.importing import remove
+
+    remove(place)
+
+
+def _looked(args: argparse.Namespace, coming: "Bringing") -> _Shown:
+    """Waits for the look at a file."""
+    looked = coming.first()
+    if looked is None:
+        sys.stderr.write(f"exhume: {printable(args.recording[0])} is imported before anything of it can be shown\n")
+        return _Shown(*_folder(args))
+    from exhume.recorder.first_look import FirstLook
+
+    return _Shown(FirstLook(looked), os.path.basename(os.path.abspath(looked.path)), coming)
+
+
+def _say(notes: list[str]) -> None:
+    for note in notes:
+        sys.stderr.write(f"exhume: {note}\n")
 
 
 def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
@@ -112,24 +184,51 @@ def _together(args: argparse.Namespace, files: list[str]) -> "Folder":
     return Folder(place)
 
 
-def _serve(args: argparse.Namespace, server: "Server") -> None:
+@contextmanager
+def _told(args: argparse.Namespace, listening: "Listening") -> Iterator[None]:
+    """The address is known: a browser may come while the server is getting ready."""
     import signal
 
     # SIGTERM ends it as Ctrl-C does, so that what was imported is removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        sys.stdout.write(server.url + "\n")
+        sys.stdout.write(listening.url + "\n")
         sys.stdout.flush()
         if args.host not in ("127.0.0.1", "localhost", "::1"):
             sys.stderr.write("exhume: this is not encrypted: whoever can listen on the way can read it, and the token\n")
         if not args.no_open and _has_display():
-            _open(server.url)
+            _open(listening.url)
         sys.stderr.write("exhume: Ctrl-C ends it\n")
-        server.run()
+        yield
     except KeyboardInterrupt:
         sys.stderr.write("\n")
     finally:
+        listening.socket.close()
         signal.signal(signal.SIGTERM, before)
+
+
+def _serve(
+    args: argparse.Namespace,
+    listening: "Listening",
+    thresholds: "Thresholds",
+    shown: _Shown | None,
+    coming: "Bringing | None",
+) -> None:
+    from exhume.web.server import serve
+
+    def view() -> "View":
+        from exhume.web.store import Store
+        from exhume.web.view import View
+
+        found = shown
+        if found is None:
+            assert coming is not None
+            found = _looked(args, coming)
+        window = moments.window(args, found.folder)
+        store = Store(found.folder, found.name, thresholds, found.coming)
+        return View(store, None if window.whole else (window.start, window.end))
+
+    serve(view, listening)
 
 
 def _has_display() -> bool:

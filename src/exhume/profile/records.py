@@ -140,6 +140,8 @@ class Index(NamedTuple):
         return int((self.kind == Record.THROTTLE).sum())
 
     def only(self, which: NDArray[np.bool_]) -> "Index":
+        if which.all():
+            return self
         return self._replace(at=self.at[which], kind=self.kind[which], size=self.size[which])
 
     def gathered(self, which: NDArray[np.bool_]) -> "Index":
@@ -183,23 +185,25 @@ def decode(samples: Index, layout: Layout) -> Samples:
     """Records that are all samples of one layout. Those that cannot hold what they should are left out."""
     at, size, words = samples.at, samples.size, samples.words
     fits = size > max(*layout[:6], layout.group) + layout.cgroup
-    at, size = at[fits], size[fits]
+    if not fits.all():  # mostly all do, and to copy them takes as long as the rest
+        at, size = at[fits], size[fits]
     place = at + layout.chain
     if layout.group >= 0:
         besides, each = layout.group_words
         members = np.minimum(words[at + layout.group], np.uint64(_DEEPEST)).astype(np.int64)
-        place += besides + each * members
+        place = place + besides + each * members
     data = samples.data
     if layout.chain < 0:
         depth = np.zeros(len(at), dtype=np.int64)
         begin = depth
     else:
-        fits = place + layout.cgroup < at + size
-        at, size, place = at[fits], size[fits], place[fits]
+        after = at + size - layout.cgroup
+        if not (fits := place < after).all():
+            at, size, place, after = at[fits], size[fits], place[fits], after[fits]
         depth = np.minimum(words[place], np.uint64(_DEEPEST)).astype(np.int64)
         begin = place + 1
-        fits = begin + depth + layout.cgroup <= at + size
-        at, size, begin, depth = at[fits], size[fits], begin[fits], depth[fits]
+        if not (fits := begin + depth <= after).all():
+            at, size, begin, depth = at[fits], size[fits], begin[fits], depth[fits]
     end = begin + depth
     if layout.ip >= 0:
         # Of a guest there is no chain, only the marks of one (perf_callchain_kernel and _user in arch/x86/events/core.c).

@@ -26,7 +26,7 @@ from exhume.recorder import own, sources
 from exhume.recorder.latency import Latency
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
-from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.recording import Node, Recording, Table, labels
 
 TICK_NS = 100_000_000
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
@@ -73,6 +73,9 @@ class Options:
     """Whether to watch for stalls."""
     log: Root | None = None
     """Where the kernel's log is, if not below the root."""
+    events_after: int = 0
+    """A time of the recording: earlier events are in it already, by the recorder that this one goes on from. The kernel's log
+    and the journal tell of them again, because whoever reads them anew reads what was."""
 
 
 class Status(NamedTuple):
@@ -202,6 +205,8 @@ class Flight:
                 status(self._status(now - begin, rows, state, store))
             rows = Recording(self.node)
             self._anchor(rows, clock, state)
+        if self._profiler is not None:
+            store.next_ids = self._profiler.next_ids  # for whoever goes on with this store
 
     def _batch(
         self,
@@ -220,6 +225,8 @@ class Flight:
         cpu.reader.give(rows)
         cpu.cost += time.thread_time_ns() - start
         crew.collect(rows)
+        if self._options.events_after:
+            _leave_out(rows, self._options.events_after)
         if self._latency is not None:
             self._latency.collect(rows)
         start = time.thread_time_ns()
@@ -350,6 +357,15 @@ class Flight:
         if (step := state.step(anchor)) is not None:
             message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {abs(step) / 1e9:.3f} s"
             rows["events"].add(anchor.perf_ns, "clock-step", "clock", "info", message, labels(step_ns=step))
+
+
+def _leave_out(rows: Recording, until: int) -> None:
+    """Events up to that time."""
+    events = rows["events"]
+    if len(events) and int(events.ints("time").min()) <= until:
+        later = Table(events.schema)
+        later.add_rows([tuple(row.values()) for row in events.rows() if row["time"] > until])
+        rows.tables["events"] = later
 
 
 class _Told:

@@ -1,36 +1,20 @@
-"""Files of other tools into one recording, on one time axis.
+"""Files of other tools into one recording, on one time axis (foreign.py). Every file becomes a chapter of its own."""
 
-Every file becomes a chapter of its own. The axis is the clock since boot where any file has it, since that is the one that
-stacks and the kernel's lines share; files that know only the time of day are put onto it by an anchor, and without one they
-are not guessed at.
-"""
-
-import importlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from exhume.errors import ExhumeError
+from exhume.recorder.foreign import Brought, File, known_formats, open_file, place, tell_clock, tell_file
 from exhume.recording.arrays import unique
-from exhume.recording.incoming import HEAD, Anchor, Ids, Import, Input, Wanted
-from exhume.recording.recording import Node, Recording
+from exhume.recording.incoming import Anchor, Ids, Wanted
+from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
 from exhume.text import printable
 
-# In the order in which a file is asked: the ones that are sure of themselves first.
-FORMATS = {
-    "perf.data": "exhume.profile.importing.perf_data",
-    "journalctl -o json": "exhume.node.journal_json",
-    "perf script": "exhume.profile.importing.perf_script",
-    "kernel log": "exhume.node.log_text",
-    "folded stacks": "exhume.profile.importing.folded",
-}
 _PART_NS = 60_000_000_000
 _NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
@@ -40,34 +24,6 @@ _MOST_UNSEALED = 150_000
 _MOST_OPEN = 1_000_000
 # Logs of one line agree that well about when it was; some have whole seconds only.
 _SAME_NS = 2_000_000_000
-# Two clocks of one boot are never so far apart.
-_ANOTHER_BOOT_NS = 600_000_000_000
-
-
-class Format(Protocol):
-    """What a module of FORMATS has."""
-
-    def looks(self, head: bytes) -> bool: ...
-    def opened(self, source: Input, wanted: Wanted) -> Import: ...
-
-
-@dataclass(slots=True)
-class Brought:
-    """What came of it."""
-
-    files: list[tuple[str, str]] = field(default_factory=list)
-    """Name and format of each."""
-    samples: int = 0
-    events: int = 0
-    anchor: Anchor | None = None
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _File:
-    source: Input
-    format: str
-    content: Import
 
 
 def bring_in(
@@ -94,17 +50,17 @@ def importable(path: str) -> bool:
     return path == "-" or not os.path.isdir(path) or not os.path.exists(os.path.join(path, "recording.json"))
 
 
-def _open_all(paths: Sequence[str], wanted: Wanted, brought: Brought) -> list[_File]:
-    opened: list[_File] = []
+def _open_all(paths: Sequence[str], wanted: Wanted, brought: Brought) -> list[File]:
+    opened: list[File] = []
     try:
         for path in paths:
             if os.path.isdir(path):
                 found = [one for name in _names(path) if (one := _open_any(os.path.join(path, name), wanted, brought))]
                 if not found:
-                    raise ExhumeError(f"{printable(path)} has no file in it that exhume can read: {_known()}")
+                    raise ExhumeError(f"{printable(path)} has no file in it that exhume can read: {known_formats()}")
                 opened += found
             else:
-                opened.append(_open(path, wanted))
+                opened.append(open_file(path, wanted))
     except BaseException:
         for file in opened:
             file.source.close()
@@ -120,79 +76,38 @@ def _names(path: str) -> list[str]:
         raise ExhumeError(f"{printable(path)} cannot be read: {error.strerror}") from error
 
 
-def _open_any(path: str, wanted: Wanted, brought: Brought) -> _File | None:
+def _open_any(path: str, wanted: Wanted, brought: Brought) -> File | None:
     """One of a directory: what cannot be read is told and passed over."""
     if not os.path.isfile(path):  # a directory in it, a FIFO, a link that leads nowhere
         brought.notes.append(f"passed over: {printable(path)} is no file")
         return None
     try:
-        return _open(path, wanted)
+        return open_file(path, wanted)
     except ExhumeError as error:
-        brought.notes.append(f"passed over: {str(error).removesuffix(f': {_known()}')}")
+        brought.notes.append(f"passed over: {str(error).removesuffix(f': {known_formats()}')}")
         return None
 
 
-def _open(path: str, wanted: Wanted) -> _File:
-    source = Input(path)
-    try:
-        head = source.head(HEAD)
-        if not head:
-            raise ExhumeError(f"{source.name} is empty")
-        if source.foreign:
-            raise ExhumeError(source.foreign)
-        for name, module in FORMATS.items():
-            known: Format = importlib.import_module(module)
-            if known.looks(head):
-                return _File(source, name, known.opened(source, wanted))
-        raise ExhumeError(f"{source.name} is nothing that exhume can read: {_known()}")
-    except BaseException:
-        source.close()
-        raise
-
-
-def _known() -> str:
-    return (
-        "a recording of exhume record, perf.data, the text of perf script, folded stacks, dmesg or syslog text and "
-        "journalctl -o json are known, gzip as well"
-    )
-
-
 def _bring(
-    opened: list[_File],
+    opened: list[File],
     directory: str,
     given: Anchor | None,
     brought: Brought,
     progress: Callable[[float], None] | None,
     kept: bool,
 ) -> None:
-    contents = [file.content for file in opened]
-    axis = "boot" if any(content.axis == "boot" for content in contents) else "wall"
-    brought.anchor = anchor = _choose(given, contents) if axis == "boot" else None
-    if given is not None and axis == "wall":
-        brought.notes.append("--anchor was not needed: these files have the time of day")
-    alone = [file.source.name for file in opened if file.content.axis == "wall"]
-    if axis == "boot" and alone and (anchor is None or not anchor.sure):
-        guess = f" (the time of a file would put {_said(anchor)})" if anchor is not None else ""
-        raise ExhumeError(
-            f"{alone[0]} has the time of day, the other files the time since boot: give one moment of both, "
-            f"--anchor 12345.678=2026-01-31T12:04:31Z, or boot=2026-01-31T08:30:00Z{guess}"
-        )
-    shift = anchor.time - anchor.real if anchor is not None else 0
-    node = _node(contents)
-    hosts = [*dict.fromkeys(host for content in contents if (host := content.node.hostname.split(".")[0]))]
-    if len(hosts) > 1:
-        brought.notes.append(f"the files are of different machines: {printable(', '.join(hosts))}")
+    placed = place(opened, given, brought)
+    axis, shift = placed.axis, placed.shift
     total = sum(file.source.size for file in opened)
     before = 0
     ids = Ids()
     told = _Told()
     spans: list[tuple[int, int]] = []
-    about = _about(opened, _clock(axis, anchor))
     for file in opened:
-        with closing(Writer(directory, node, about, budget_bytes=_UNBOUNDED)) as writer:
+        with closing(Writer(directory, placed.node, placed.about, budget_bytes=_UNBOUNDED)) as writer:
             unsealed = 0
             first, last = 0, 0
-            offset = _offset(file.content, axis, shift, anchor)
+            offset = placed.offset(file)
             for rows in told.once(_rows(file, ids, offset, shift, axis, writer)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
@@ -214,26 +129,14 @@ def _bring(
             brought.notes.append(f"{file.source.name} has samples of a time that other files have, too: they may count twice")
         spans.append((first, last))
         before += file.source.size
-        brought.files.append((file.source.name, file.format))
-        brought.notes += [f"{file.source.name}: {note}" for note in file.content.notes]
-        if file.source.cut and not any("gzip" in note for note in file.content.notes):
-            brought.notes.append(f"{file.source.name}: it ends in the middle of what gzip packed: the file is not whole")
-        if offset and file.content.axis == "boot":
-            brought.notes.append(f"{file.source.name} is of another boot: it was placed by its time of day")
+        tell_file(file, offset, brought)
         brought.notes += writer.troubles
     if told.again:
         lines = (
             "line is in several of the files: it counts" if told.again == 1 else "lines are in several of the files: they count"
         )
         brought.notes.append(f"{told.again:,} {lines} once")
-    if not brought.samples and not brought.events:
-        brought.notes.append("no sample was found in it, and no line of the kernel that is known")
-    if axis == "boot" and anchor is None:
-        brought.notes.append(
-            "no file says what time of day it was: times are seconds since boot; --anchor gives them a wall clock"
-        )
-    elif anchor is not None and not anchor.sure:
-        brought.notes.append(f"the time of day is {anchor.how}; --anchor sets it right")
+    tell_clock(placed, brought)
 
 
 class _Told:
@@ -271,57 +174,7 @@ class _Told:
         return True
 
 
-def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> int:
-    """What is added to the times of a file. One since boot that knows its time of day may be of another boot."""
-    if axis == "wall":
-        return 0
-    if content.axis == "wall":
-        return shift
-    own = next((one for one in content.anchors if one.sure), None)
-    if own is None or anchor is None or abs(apart := own.real - own.time + shift) < _ANOTHER_BOOT_NS:
-        return 0
-    return apart
-
-
-def _said(anchor: Anchor) -> str:
-    return f"{anchor.time / 1e9:.3f}={time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(anchor.real // 10**9))}"
-
-
-def _about(opened: list[_File], clock: str) -> dict[str, str | int | bool]:
-    """The same for every chapter: whoever reads one asks the last of them."""
-    names = [file.source.name for file in opened]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-    sampled = next((file.content.about for file in opened if file.content.about.get("event")), opened[0].content.about)
-    return {"imported": shown, "format": ", ".join(dict.fromkeys(file.format for file in opened)), "clock": clock, **sampled}
-
-
-def _clock(axis: str, anchor: Anchor | None) -> str:
-    if axis == "wall":
-        return "time of day"
-    return "since boot, without an anchor" if anchor is None else f"since boot, anchored: {anchor.how}"
-
-
-def _choose(given: Anchor | None, contents: Iterable[Import]) -> Anchor | None:
-    """The one that was given, else one that is sure, else a guess."""
-    if given is not None:
-        return given
-    found = [anchor for content in contents for anchor in content.anchors]
-    return min(found, key=lambda anchor: not anchor.sure, default=None)
-
-
-def _node(contents: Sequence[Import]) -> Node:
-    """What the files say together; the first that says something has it."""
-
-    def first(name: str) -> str:
-        return next((found for content in contents if (found := getattr(content.node, name))), "")
-
-    cpus = max(content.node.cpus for content in contents)
-    return Node(
-        first("hostname") or "unknown", first("boot_id") or "imported", first("kernel"), first("cgroups") or "none", cpus
-    )
-
-
-def _rows(file: _File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
+def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
     """Batches on the recording's axis, none longer than a minute, each with its anchors and the first with its sources."""
     content, told, early = file.content, False, 0
     for batch in content.batches(ids):

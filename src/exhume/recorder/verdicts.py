@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from exhume.recorder.leash import leashed
 from exhume.recorder.trigger import Incident
 from exhume.text import printable
 
@@ -150,7 +151,7 @@ class Verdicts:
 
     def _child_says(self) -> Report:
         quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-        with subprocess.Popen(self._command, stdin=quiet, stdout=pipe, stderr=pipe) as child:
+        with subprocess.Popen(leashed(self._command), stdin=quiet, stdout=pipe, stderr=pipe) as child:
             self._child = child
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, NICE)

@@ -22,7 +22,7 @@ def unique(values: Ints) -> Ints:
 
 def unique_inverse(values: Ints) -> tuple[Ints, Ints]:
     """Each value once, sorted; and where among them each of the values is."""
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)  # which of the same comes first does not matter
     ordered = values[order]
     first = _first(ordered)
     back = np.empty(len(values), dtype=np.int64)

@@ -57,6 +57,11 @@ class Retention:
         self.current = ""
         """The chapter that is being written: it stays, even without a segment."""
 
+    def limit(self, budget_bytes: int, keep_ns: int) -> None:
+        """From now on; what is too much goes when room is made next."""
+        with self._lock:
+            self._budget, self._keep_ns = budget_bytes, keep_ns
+
     def walk(self) -> list[tuple[str, str]]:
         """Look at what there is, and clear away what was not finished. Says which open segments (chapter, name) were left."""
         with self._lock, files.directory(self._path) as at:

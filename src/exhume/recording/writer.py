@@ -113,6 +113,13 @@ class Writer:
         self.chapter += 1
         self._chapter_path = ""
 
+    def change(self, about: Mapping[str, str | int | bool], *, budget_bytes: int, keep_ns: int) -> None:
+        """A recorder with other settings goes on. A chapter says how it was recorded: a new one begins at the next append."""
+        self._about = {"version": __version__, **about}
+        self._budget = budget_bytes
+        self._retention.limit(budget_bytes, keep_ns)
+        self.turn()
+
     def pin(self, start: int, end: int, reason: str) -> None:
         """Segments that touch this stay when others go: those that are sealed, the open one, and those to come."""
         try:

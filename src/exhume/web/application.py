@@ -1,8 +1,10 @@
 """The application: the page's files and its questions, each answered in a thread, behind the guard."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import anyio
@@ -10,18 +12,15 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, NotYet
 from exhume.text import printable
 from exhume.web import static_files
-from exhume.web.exports import Download, export
-from exhume.web.flame import flame
 from exhume.web.heat import heat
 from exhume.web.lanes import lanes
 from exhume.web.overview import about, overview
 from exhume.web.parameters import Query
-from exhume.web.replies import Complaint, answer, error
+from exhume.web.replies import Complaint, Download, answer, error
 from exhume.web.security import App, Guard, Receive, Scope, Send
-from exhume.web.verdicts import verdict
 from exhume.web.view import View
 
 _WINDOW = ("from", "to")
@@ -30,27 +29,49 @@ _FILTERS = ("cores", "comm", "pid", "cgroup", "idle")
 _HEAVY, _LIGHT, _SLOW = 2, 4, 1
 
 
+# What the first picture does not need is loaded when it is asked for, and can be answered.
+def _flame(view: View, query: Query) -> dict[str, Any]:
+    _ = view.store.whole
+    from exhume.web.flame import flame
+
+    return flame(view, query)
+
+
+def _verdict(view: View, query: Query) -> dict[str, Any]:
+    _ = view.store.whole
+    from exhume.web.verdicts import verdict
+
+    return verdict(view, query)
+
+
+def _export(view: View, query: Query) -> Download:
+    from exhume.web.exports import export
+
+    return export(view, query)
+
+
 class Endpoint(NamedTuple):
     answer: Callable[[View, Query], "dict[str, Any] | Download"]
     parameters: Sequence[str]
     weight: str
 
 
+_DOWNLOAD = "/api/export"
 ENDPOINTS = {
     "/api/about": Endpoint(about, (), "light"),
     "/api/overview": Endpoint(overview, ("columns",), "light"),
     "/api/lanes": Endpoint(lanes, (*_WINDOW, "columns", "cores"), "light"),
     "/api/heat": Endpoint(heat, (*_WINDOW, *_FILTERS, "symbol"), "heavy"),
-    "/api/flame": Endpoint(flame, (*_WINDOW, *_FILTERS, "by", "reverse", "base", "base_from", "base_to"), "heavy"),
-    "/api/verdict": Endpoint(verdict, _WINDOW, "slow"),
-    "/api/export": Endpoint(export, (*_WINDOW, *_FILTERS, "format"), "slow"),
+    "/api/flame": Endpoint(_flame, (*_WINDOW, *_FILTERS, "by", "reverse", "base", "base_from", "base_to"), "heavy"),
+    "/api/verdict": Endpoint(_verdict, _WINDOW, "slow"),
+    _DOWNLOAD: Endpoint(_export, (*_WINDOW, *_FILTERS, "format"), "slow"),
 }
 
 
 class Application:
     """Without the guard: see `application`."""
 
-    def __init__(self, view: View, files: Mapping[str, static_files.File]) -> None:
+    def __init__(self, view: "Future[View]", files: Mapping[str, static_files.File]) -> None:
         self._view = view
         self._files = files
         self._limits: dict[str, anyio.CapacityLimiter] = {}
@@ -74,9 +95,12 @@ class Application:
             async with self._limit(endpoint.weight):
                 if await request.is_disconnected():  # it was asked for while somebody panned, and is not wanted any more
                     return error(503, "nobody waits for this")
-                return await anyio.to_thread.run_sync(self._made, endpoint, query, abandon_on_cancel=True)
+                view = await asyncio.wrap_future(self._view) if not self._view.done() else self._view.result()
+                return await anyio.to_thread.run_sync(self._made, view, endpoint, query, abandon_on_cancel=True)
         except Complaint as complaint:
             return error(complaint.status, complaint.sentence, complaint.parameter)
+        except NotYet:
+            return self._later(asked_again=path != _DOWNLOAD)
         except ExhumeError as failure:
             return error(503, printable(str(failure), 400))
         except Exception as bug:
@@ -86,9 +110,17 @@ class Application:
             sys.stderr.write(f"exhume: a bug in exhume view, at {path}: {told}\n")
             return error(500, f"a bug in exhume: {told}")
 
-    def _made(self, endpoint: Endpoint, query: Query) -> Response:
+    def _later(self, asked_again: bool) -> Response:
+        """What was asked for is still being imported, or could not be. The page asks again, but a download is not asked for
+        by the page."""
+        store = self._view.result().store
+        if store.failed or not asked_again:
+            return error(503, store.failed or store.waiting)
+        return answer({"not_yet": store.waiting, "share": round(store.share, 3)}, 202)
+
+    def _made(self, view: View, endpoint: Endpoint, query: Query) -> Response:
         """In a thread: making JSON of a large tree takes its time, too."""
-        found = endpoint.answer(self._view, query)
+        found = endpoint.answer(view, query)
         if isinstance(found, Download):
             headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
             return Response(b"".join(found.parts), media_type=found.media_type, headers=headers)
@@ -101,5 +133,6 @@ class Application:
         return self._limits[weight]
 
 
-def application(view: View, token: str, host: str, port: int) -> App:
+def application(view: "Future[View]", token: str, host: str, port: int) -> App:
+    """The view may still be made; until then only the page's files are there."""
     return Guard(Application(view, static_files.table()), token, host, port)

@@ -16,19 +16,13 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
 from exhume.web.parameters import Query
-from exhume.web.replies import Complaint
+from exhume.web.replies import Complaint, Download
 from exhume.web.view import View
 
 MOST_BYTES = 256 << 20
 _MOST_IN_ORDER = 1_000_000
 
 Out = Callable[[bytes], object]
-
-
-class Download(NamedTuple):
-    name: str
-    media_type: str
-    parts: list[bytes]
 
 
 class _Task(NamedTuple):
@@ -62,7 +56,7 @@ class _Task(NamedTuple):
 
 
 def export(view: View, query: Query) -> Download:
-    folder = view.store.folder
+    folder = view.store.whole
     form = query.word("format", tuple(_FORMATS), "")
     if not form:
         raise Complaint(400, f"format is missing: there are {', '.join(_FORMATS)}", "format")

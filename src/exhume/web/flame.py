@@ -21,7 +21,7 @@ MOST_SAMPLES = 200_000_000
 
 
 def flame(view: View, query: Query) -> dict[str, Any]:
-    store, folder = view.store, view.store.folder
+    store, folder = view.store, view.store.whole
     whole = store.window(folder)
     start, end = query.window(whole)
     choice = query.choice()

@@ -75,7 +75,7 @@ def _all_cores(view: View, folder: Folder, base: int, seconds: int) -> tuple[Int
     known = outline.known(outline.place(base), outline.place(end - 1) + 1)
     if seconds <= _PIECE_S and (view.store.live or known < 1.0):
         return *_read(view, folder, base, seconds, Choice()), 1.0
-    return *outline.offsets(base, seconds), view.builder.ready
+    return *outline.offsets(base, seconds), 1.0 if known >= 1.0 else view.builder.ready
 
 
 def _read(view: View, folder: Folder, base: int, seconds: int, choice: Choice) -> tuple[Ints, Flags]:

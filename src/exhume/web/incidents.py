@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from exhume.errors import ExhumeError
 from exhume.web import judging
 from exhume.web.judging import Judges
 from exhume.web.store import SECOND, Store
 
 _LOOK_AGAIN_S = 30.0
+_STEP_S = 0.5
 # No more than a fifth of the time is spent on it.
 _SPARE = 5.0
 
@@ -42,6 +44,9 @@ class Incidents:
         self._judges.end()
 
     def _run(self) -> None:
+        while not self._store.wait(_STEP_S):
+            if self._stop.is_set():
+                return
         while not self._stop.is_set():
             began = time.monotonic()
             start, end = self._store.window(self._store.folder)
@@ -55,5 +60,9 @@ class Incidents:
 
     def _in_child(self, store: Store, start: int, end: int) -> list[dict[str, Any]] | None:
         """None where it could not be judged: what was known stays."""
-        document = self._judges.verdict(store.folder, store.thresholds, store.origin, start, end)
+        try:
+            folder = store.whole
+        except ExhumeError:
+            return None
+        document = self._judges.verdict(folder, store.thresholds, store.origin, start, end)
         return None if document is None else judging.incidents(document)

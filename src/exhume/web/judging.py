@@ -5,7 +5,6 @@ that is open meanwhile must feel nothing, neither in time nor in memory.
 """
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,15 +14,16 @@ from typing import Any
 from exhume.findings.model import Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
-from exhume.verdict.diagnose import diagnose_folder
-from exhume.verdict.report import as_json
+from exhume.web import children
 
 MOST_SPANS = 500
-_NICE = 10
 
 
 def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end: int) -> dict[str, Any]:
     """exhume.report/1 as `exhume diagnose --json` gives it, and all times also in microseconds from the origin on."""
+    from exhume.verdict.diagnose import diagnose_folder  # the first picture does not wait for these
+    from exhume.verdict.report import as_json
+
     report = diagnose_folder(folder, thresholds, start, end)
     document = as_json(report)
     for told, finding in zip(document["findings"], report.findings, strict=True):
@@ -70,10 +70,12 @@ class Judges:
         with self._lock:
             if self._ended:
                 return None
-            child = _begin()
+            child = children.begin("exhume.web.judging", {**given, "thresholds": asdict(thresholds)})
             self._children.add(child)
+        assert child.stdout is not None
         try:
-            written, _ = child.communicate(json.dumps({**given, "thresholds": asdict(thresholds)}).encode())
+            written = child.stdout.read()
+            children.finish(child)
         finally:
             with self._lock:
                 self._children.discard(child)
@@ -89,16 +91,8 @@ class Judges:
                 child.kill()
 
 
-def _begin() -> "subprocess.Popen[bytes]":
-    """A child that waits for its task. In a session of its own, so that Ctrl-C is ours to pass on."""
-    command = [sys.executable, "-m", "exhume.web.judging"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
-
-
 def _main() -> int:
-    os.nice(_NICE)
-    given = json.load(sys.stdin)
+    given = children.task()
     folder = Folder(given["path"], given["boot"])
     document = verdict(folder, Thresholds(**given["thresholds"]), given["origin"], given["start"], given["end"])
     json.dump(document, sys.stdout)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.errors import NotYet
 from exhume.pictures.heat import oddness
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
@@ -24,6 +25,7 @@ MOST_COLUMNS = 4096
 _CLOSE = 12_000
 _CLOSE_NS = 600 * SECOND
 _SAMPLED_CLOSE = 200_000
+_NOT_WHOLE = 0.99
 _ODD = 16
 _STRIPS = {"system": ("system",), "softirq": ("softirq", "irq"), "user": ("user",), "steal": ("steal",)}
 
@@ -57,18 +59,22 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
     """Ticks where they were read, samples where not: a perf.data has nothing else. And how complete they are."""
     seconds = max(1, int(edges[-1] - edges[0]) // SECOND)
     cores = max(1, folder.node.cpus)
+    share = 1.0
     if seconds * cores <= _CLOSE:
         ticks = of_ticks(folder, edges)
         if ticks is not None and ticks.cores:
             return ticks, "ticks", 1.0
         if seconds * cores * view.store.hz <= _SAMPLED_CLOSE:
-            return of_samples(folder, edges, view.store.hz), "samples", 1.0
+            try:
+                return of_samples(folder, edges, view.store.hz), "samples", 1.0
+            except NotYet:  # by second is better than nothing, until the samples are there
+                share = min(view.store.share, _NOT_WHOLE)
     outline = view.builder.outline
     found, counts, a_cell = outline.worst(edges)
     # By cells here, not by the width of the column: what a column has is one cell's.
     width = np.diff(edges) / SECOND
     shares = counts / np.maximum(a_cell, 1)
-    return Counted(found, shares * width, 1.0), "samples" if view.store.hz else "ticks", view.builder.ready
+    return Counted(found, shares * width, 1.0), "samples" if view.store.hz else "ticks", min(share, view.builder.ready)
 
 
 def _cores(counted: Counted, edges: Ints, window: tuple[int, int], most: int | None) -> list[dict[str, Any]]:

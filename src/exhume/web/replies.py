@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
@@ -15,6 +15,14 @@ class Complaint(Exception):
         self.status = status
         self.sentence = sentence
         self.parameter = parameter
+
+
+class Download(NamedTuple):
+    """An answer that is to be kept as a file."""
+
+    name: str
+    media_type: str
+    parts: list[bytes]
 
 
 def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

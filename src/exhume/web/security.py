@@ -5,7 +5,6 @@ its own name (which stops DNS rebinding), it cannot hide its Origin, and it does
 """
 
 import hmac
-import secrets
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -32,10 +31,6 @@ HEADERS = (
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EVERY = ("0.0.0.0", "::", "")
 _METHODS = ("GET", "HEAD")
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
 
 
 def cookie_name(port: int) -> str:

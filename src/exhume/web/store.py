@@ -4,13 +4,17 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, NotYet
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
+from exhume.text import printable
+
+if TYPE_CHECKING:
+    from exhume.web.bringing import Bringing
 
 Kept = TypeVar("Kept")
 SECOND = 1_000_000_000
@@ -69,9 +73,13 @@ class Profile(NamedTuple):
 
 
 class Store:
-    """`folder` is always one that is recent; times of all answers are from `origin` on, which stays."""
+    """`folder` is always one that is recent; times of all answers are from `origin` on, which stays. While a file is still
+    being imported it is the first look at it, and `coming` has what takes its place."""
 
-    def __init__(self, folder: Folder, name: str, thresholds: Thresholds | None = None) -> None:
+    def __init__(
+        self, folder: Folder, name: str, thresholds: Thresholds | None = None, coming: "Bringing | None" = None
+    ) -> None:
+        self._coming = coming
         self.name = name
         self.thresholds = thresholds or Thresholds()
         self._folder = folder
@@ -89,10 +97,49 @@ class Store:
     def folder(self) -> Folder:
         """Opened anew while somebody writes it, once a second at most, and once more when they are done."""
         with self._lock:
+            if self._coming is not None:
+                if self._coming.folder is None:
+                    return self._folder
+                self._folder, self._coming = self._coming.folder, None
             if time.monotonic() - self._looked >= _LOOK_AGAIN_S:
                 self._looked = time.monotonic()
                 self._look_again()
             return self._folder
+
+    @property
+    def whole(self) -> Folder:
+        """The same where more is needed than what the cores did. Raises NotYet while that is still being imported."""
+        folder = self.folder
+        if self._coming is not None:
+            raise NotYet(self.waiting)
+        return folder
+
+    @property
+    def share(self) -> float:
+        """How much of a file is imported."""
+        return 1.0 if (coming := self._coming) is None else coming.share
+
+    @property
+    def waiting(self) -> str:
+        return f"{printable(self.name)} is still being imported: {self.share:.0%}"
+
+    @property
+    def failed(self) -> str:
+        """Why what is asked for will never be there; "" if that is not so."""
+        coming = self._coming
+        return f"{printable(self.name)}: {coming.failed}" if coming is not None and coming.failed else ""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all of it is there, or never will be; after waiting for that."""
+        return self._coming is None or self._coming.ended.wait(seconds)
+
+    def start(self) -> None:
+        if self._coming is not None:
+            self._coming.start()
+
+    def stop(self) -> None:
+        if (coming := self._coming) is not None:
+            coming.stop()
 
     def _look_again(self) -> None:
         """Opening costs a few milliseconds after hours of recording, and says whether somebody writes."""

@@ -11,7 +11,7 @@ from exhume.web.view import View
 
 
 def verdict(view: View, query: Query) -> dict[str, Any]:
-    store, folder = view.store, view.store.folder
+    store, folder = view.store, view.store.whole
     start, end = query.window(store.window(folder))
 
     def judge() -> dict[str, Any]:

@@ -28,11 +28,13 @@ class View:
         self._counted = 0.0
 
     def start(self) -> None:
+        self.store.start()
         self.builder.start()
         self.incidents.start()
 
     def stop(self) -> None:
         self.ended = True
+        self.store.stop()
         self.builder.stop()
         self.incidents.stop()
         self.judges.end()

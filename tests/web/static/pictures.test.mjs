@@ -94,6 +94,17 @@ test('a newer request with the same key ends the older, and answers are kept', a
   assert.equal(asked.length, 2);
 });
 
+test('what is still being imported is asked for until it is there', async () => {
+  const answers = [202, 202, 200], told = [];
+  const ask = async () => {
+    const status = answers.shift();
+    return new Response(JSON.stringify(status === 202 ? {not_yet: `${answers.length} to go`, share: 0.5} : {total: 7}), {status});
+  };
+  const api = createApi(() => ({live: false, start_ns: '0', duration_us: 1}), ask, (sentence) => told.push(sentence));
+  assert.deepEqual(await api.flame(0, 1), {total: 7});
+  assert.deepEqual(told, ['2 to go', '1 to go', '']);
+});
+
 test('what the server says went wrong reaches the reader', async () => {
   const api = createApi(() => ({live: true, start_ns: '0', duration_us: 1}), async () => new Response('{"error": "pid is not a list"}', {status: 400}));
   await assert.rejects(api.heat(0, 1), {message: 'pid is not a list', status: 400});

@@ -4,11 +4,11 @@ Numbers of fields are those of proto/profile.proto in github.com/google/pprof.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from exhume import __version__
 from exhume.profile.exporting.protobuf import message, number, packed, text
-from exhume.profile.exporting.subject import IDLE, Names, Subject, Thread
+from exhume.profile.exporting.subject import IDLE, Frame, Labels, Names, Row, Subject, Thread
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
 
@@ -41,9 +41,17 @@ def write(out: Callable[[bytes], object], tally: Tally, dictionaries: Recording,
 
     Idle samples are one function, called idle, or left out.
     """
+    names = Names(dictionaries)
+    merged = _merged(tally, names, idle)
+    who = {thread: _labels(thread) for thread, _ in merged}
+    return write_rows(out, (Row(who[thread], stack, count) for (thread, stack), count in merged.items()), names.frames, subject)
+
+
+def write_rows(out: Callable[[bytes], object], rows: Iterable[Row], frames: Sequence[Frame], subject: Subject) -> int:
+    """The same from rows that were counted by whoever asks, whose stacks are places in `frames`."""
     packer = zlib.compressobj(wbits=31)
     total, waiting, size = 0, [], 0
-    for count, part in _parts(tally, Names(dictionaries), subject, idle):
+    for count, part in _parts(rows, frames, subject):
         total += count
         waiting.append(part)
         size += len(part)
@@ -54,21 +62,21 @@ def write(out: Callable[[bytes], object], tally: Tally, dictionaries: Recording,
     return total
 
 
-def _parts(tally: Tally, names: Names, subject: Subject, idle: bool) -> Iterator[tuple[int, bytes]]:
+def _parts(rows: Iterable[Row], frames: Sequence[Frame], subject: Subject) -> Iterator[tuple[int, bytes]]:
     """Pieces of the message, and how many samples each has."""
     strings = _Strings()
     period = subject.period_ns
     types = [("samples", "count"), *([("cpu", "nanoseconds")] if period else [])]
     for kind, unit in types:
         yield 0, message(_SAMPLE_TYPE, number(1, strings(kind)), number(2, strings(unit)))
-    labels: dict[Thread, bytes] = {}
-    for (thread, stack), count in _merged(tally, names, idle).items():
-        if thread not in labels:
-            labels[thread] = _labels(strings, thread)
+    known: dict[Labels, bytes] = {}
+    for labels, stack, count in rows:
+        if labels not in known:
+            known[labels] = _written(strings, labels)
         values = (count, count * period) if period else (count,)
         # The function that ran comes first, ids begin at 1.
-        yield count, message(_SAMPLE, packed(1, (frame + 1 for frame in reversed(stack))), packed(2, values), labels[thread])
-    yield 0, b"".join(_functions(names, strings))
+        yield count, message(_SAMPLE, packed(1, (frame + 1 for frame in reversed(stack))), packed(2, values), known[labels])
+    yield 0, b"".join(_functions(frames, strings))
     yield 0, number(_TIME, subject.start_real) + number(_DURATION, max(0, subject.end - subject.start))
     if period:
         yield 0, message(_PERIOD_TYPE, number(1, strings("cpu")), number(2, strings("nanoseconds"))) + number(_PERIOD, period)
@@ -96,21 +104,22 @@ def _frames(names: Names, stack: int, idle: bool) -> tuple[int, ...]:
     return (names.number(IDLE),) if idle else ()
 
 
-def _labels(strings: _Strings, who: Thread) -> bytes:
+def _labels(who: Thread) -> Labels:
     texts = [("comm", who.comm), *([("cgroup", who.cgroup)] if who.cgroup else [])]
-    numbers = [(key, value) for key, value in (("pid", who.pid), ("tid", who.tid)) if value >= 0]
+    return (*texts, *((key, value) for key, value in (("pid", who.pid), ("tid", who.tid)) if value >= 0))
+
+
+def _written(strings: _Strings, labels: Labels) -> bytes:
     return b"".join(
-        [
-            *(message(3, number(1, strings(key)), number(2, strings(value))) for key, value in texts),
-            *(message(3, number(1, strings(key)), number(3, value)) for key, value in numbers),
-        ]
+        message(3, number(1, strings(key)), number(2, strings(value)) if isinstance(value, str) else number(3, value))
+        for key, value in labels
     )
 
 
-def _functions(names: Names, strings: _Strings) -> Iterator[bytes]:
+def _functions(frames: Sequence[Frame], strings: _Strings) -> Iterator[bytes]:
     """A location and a function for each frame, a mapping for each module. `has_functions`: nothing is left to look up."""
     modules: dict[str, int] = {}
-    for place, frame in enumerate(names.frames):
+    for place, frame in enumerate(frames):
         mapping = modules.setdefault(frame.module, len(modules) + 1) if frame.module else 0
         of = number(2, mapping) if mapping else b""
         yield message(_LOCATION, number(1, place + 1), of, message(4, number(1, place + 1)))

@@ -47,6 +47,17 @@ class Thread(NamedTuple):
     cgroup: str
 
 
+Labels = tuple[tuple[str, str | int], ...]
+
+
+class Row(NamedTuple):
+    """Samples that are the same: what is said of them, where they were (the outermost caller first), how many."""
+
+    labels: Labels
+    stack: tuple[int, ...]
+    count: int  # type: ignore[assignment]  # a tuple's own count() is not missed
+
+
 UNKNOWN = Frame("[unknown]", "", False)
 IDLE = Frame("idle", "[kernel]", True)
 NOBODY = Thread(-1, -1, "[unknown]", "[unknown]", "")

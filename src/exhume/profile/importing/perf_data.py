@@ -6,9 +6,9 @@ another CPU. So some is held back, until nothing older can come (ordered-events.
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,12 +20,15 @@ from exhume.profile.importing import event_names, perf_end, perf_file, perf_kern
 from exhume.profile.importing.perf_layout import Event
 from exhume.profile.importing.perf_stream import Stream
 from exhume.profile.kernel_symbols import KernelSymbols
-from exhume.profile.profiler import Imported, Profiler
 from exhume.profile.records import Index, Ints
-from exhume.profile.user_symbols import UserSymbols
 from exhume.recording.incoming import Anchor, Axis, Ids, Input, Wanted
 from exhume.recording.recording import Node, Recording
 from exhume.text import decode, printable
+
+if TYPE_CHECKING:  # a look at what the cores did does without these
+    from exhume.profile.importing.perf_sketch import Sketch
+    from exhume.profile.profiler import Profiler
+    from exhume.profile.user_symbols import UserSymbols
 
 _BATCH: Final = 6 << 20
 # What is held back for the sake of order is no more than that. A round is what the rings held, half a megabyte a CPU.
@@ -62,6 +65,7 @@ class PerfData:
         file = perf_file.opened(source)
         self._described = described = file.described
         self._stream = Stream(source, file.begin, file.left)
+        self._pipe = file.pipe
         self._records_at, self._records_size = source.at - len(file.begin), file.left
         self._events = described.named_events()
         self._chosen = perf_layout.choose(self._events, wanted.event)
@@ -77,6 +81,8 @@ class PerfData:
         self._step_ns = 0 if event.sample & perf_layout.TIME else 10**9 // event.hz if event.hz else _STEP_NS
         self._passed = 0
         self._kernel_at: tuple[bytes, int] = (b"", 0)
+        self._here = False
+        """It is of this machine, as it was booted."""
         self._profiler: Profiler | None = None
         self._symbols: UserSymbols | None = None
         self.notes = described.notes
@@ -134,7 +140,31 @@ class PerfData:
                 gc.enable()
             if self._profiler is not None:
                 self._profiler.close()
-        self._tell()
+        self._tell(self._profiler.throttled if self._profiler is not None else 0)
+
+    @property
+    def can_be_sketched(self) -> bool:
+        """Not a pipe's, which is read once; not without times, which are made up in order; not packed, which takes its time."""
+        return self._source.seekable and not self._pipe and not self._step_ns and not self._described.packed
+
+    def sketch(self, offset: int = 0) -> "Sketch | None":
+        """Only what the cores did; `offset` is added to all times. None where it turns out to be packed."""
+        from exhume.profile.importing.perf_sketch import Sketch
+
+        found: Sketch | None = None
+        throttled = 0
+        for chunk in self._stream.chunks():
+            self._look(chunk)
+            samples = chunk.only(chunk.kind == _SAMPLE)
+            if found is None:
+                found = Sketch(self._kernel_of(), offset)
+            self._lost_in(chunk)
+            throttled += chunk.throttled
+            found.add(self._decode(samples))
+            if self._stream.packed:
+                return None
+        self._tell(throttled)
+        return found
 
     def _anchors(self) -> list[Anchor]:
         described, source = self._described, self._source
@@ -216,30 +246,37 @@ class PerfData:
                 self._described.kernel_build_id = self._described.kernel_build_id or mapped.build_id
                 return
 
-    def _begin(self, ids: Ids) -> Profiler:
+    def _begin(self, ids: Ids) -> "Profiler":
         """With the first batch: by then it is known where the kernel was."""
         root, described = Root(), self._described
-        symbol, address = self._kernel_at
-        why = perf_kernel.why_other(described.kernel_build_id, described.kernel, symbol, address, root)
-        nowhere = perf_kernel.NowhereRoot()
         names = self._wanted.symbols and self._wanted.whose
-        if why:
-            self.notes.append(f"the kernel's functions stay without names: {why}; {perf_kernel.WHAT_TO_DO}")
+        from exhume.profile.profiler import Imported, Profiler
+        from exhume.profile.user_symbols import UserSymbols
+
+        kernel = self._kernel_of()()
         if not self._wanted.symbols:
             self.notes.append("functions of user space stay without names, as was asked for")
-        # The kernel's are read in a tenth of a second, tell what a core did, and make fewer frames than addresses would.
-        kernel = KernelSymbols(root if not why else nowhere)
         self._symbols = UserSymbols(root, os.path.expanduser("~/.debug")) if names else None
         build_ids = {path: build_id for path, build_id in described.build_ids.items() if build_id}
         cgroups = bool(self._event.sample & perf_layout.CGROUP)
         # Made-up times are of no clock.
         alive = perf_kernel.Alive(root, self._event.clock if not self._step_ns else _CLOCK_REALTIME)
-        imported = Imported(not why, build_ids, _WAIT_S, alive)
-        self._profiler = profiler = Profiler(nowhere, cgroups, cgroups, self._symbols, kernel, imported)
+        imported = Imported(self._here, build_ids, _WAIT_S, alive)
+        self._profiler = profiler = Profiler(perf_kernel.NowhereRoot(), cgroups, cgroups, self._symbols, kernel, imported)
         profiler.number_from({"stacks": ids.stacks, "threads": ids.threads, "frames": ids.frames})
         return profiler
 
-    def _fold(self, profiler: Profiler, batch: Index, rows: Recording) -> None:
+    def _kernel_of(self) -> Callable[[], KernelSymbols]:
+        """Read in a tenth of a second, its symbols tell what a core did, and make fewer frames than addresses would."""
+        root, described = Root(), self._described
+        symbol, address = self._kernel_at
+        why = perf_kernel.why_other(described.kernel_build_id, described.kernel, symbol, address, root)
+        self._here = not why
+        if why:
+            self.notes.append(f"the kernel's functions stay without names: {why}; {perf_kernel.WHAT_TO_DO}")
+        return lambda: KernelSymbols(root if not why else perf_kernel.NowhereRoot())
+
+    def _fold(self, profiler: "Profiler", batch: Index, rows: Recording) -> None:
         samples = batch.kind == _SAMPLE
         about = np.zeros(len(batch.kind), dtype=bool)
         for kind in _SIDE_BAND:
@@ -255,9 +292,13 @@ class PerfData:
             tasks = replace(tasks, times=times[about])
             decoded = decoded._replace(time=times[np.searchsorted(batch.at, decoded.time)])
             self._passed += int(samples.sum())
-        self._lost += batch.total(Record.LOST, 2)
-        self._lost_samples += batch.only(batch.words[batch.at] & np.uint64(_DROPPED) == 0).total(Record.LOST_SAMPLES, 1)
+        self._lost_in(batch)
         profiler.fold(decoded if self._wanted.whose else _of_nobody(decoded), tasks, rows)
+
+    def _lost_in(self, batch: Index) -> None:
+        self._lost += batch.total(Record.LOST, 2)
+        told = batch.only(batch.kind == Record.LOST_SAMPLES)
+        self._lost_samples += told.only(told.words[told.at] & np.uint64(_DROPPED) == 0).total(Record.LOST_SAMPLES, 1)
 
     def _decode(self, samples: Index) -> records.Samples:
         """Those of the chosen events, which have one layout each."""
@@ -293,8 +334,8 @@ class PerfData:
             least, most = self._periods
             self._periods = min(least or _LAST, int(periods.min())), max(most, int(periods.max()))
 
-    def _tell(self) -> None:
-        notes, profiler = self.notes, self._profiler
+    def _tell(self, throttled: int) -> None:
+        notes = self.notes
         notes += self._stream.notes
         if self._stream.traced and not any("AUXTRACE" in note for note in notes):
             notes.append(
@@ -319,8 +360,8 @@ class PerfData:
         if lost := max(self._lost, self._lost_samples):
             records_ = "record" if lost == 1 else "records"
             notes.append(f"perf lost {lost:,} {records_}: its buffers were full (perf record -m makes them larger)")
-        if profiler is not None and profiler.throttled:
-            times = "once" if profiler.throttled == 1 else f"{profiler.throttled:,} times"
+        if throttled:
+            times = "once" if throttled == 1 else f"{throttled:,} times"
             notes.append(f"the kernel paused sampling {times}, because it took too long")
         if self._symbols is not None and (missing := self._symbols.notes()):
             shown = "; ".join(f"{printable(decode(name.encode()))}: {why}" for name, why in sorted(missing.items())[:5])

@@ -29,7 +29,7 @@ _WORD = struct.Struct("<Q")
 
 # HEADER_*: bits of the header.
 TRACING_DATA, BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, EVENT_DESC = 1, 2, 3, 4, 6, 7, 12
-AUXTRACE, SAMPLE_TIME, DIR_FORMAT, CLOCK_DATA = 18, 21, 24, 29
+AUXTRACE, SAMPLE_TIME, DIR_FORMAT, PACKED, CLOCK_DATA = 18, 21, 24, 27, 29
 _READ: Final = frozenset((BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, EVENT_DESC, SAMPLE_TIME, CLOCK_DATA))
 _FEATURES: Final = 256
 
@@ -70,6 +70,8 @@ class Described:
     kernel_build_id: bytes = b""
     last_sample: int = 0
     clock_data: ClockData | None = None
+    packed: bool = False
+    """By zstd (HEADER_COMPRESSED)."""
     notes: list[str] = field(default_factory=list)
 
     def named_events(self) -> list[Event]:
@@ -117,7 +119,7 @@ def opened(source: Input) -> PerfFile:
 def _opened_file(source: Input, head: bytes) -> PerfFile:
     _, _, attr_size, attrs_at, attrs_size, data_at, data_size, _, _, *bits = _HEADER.unpack(head)
     features = [bit for bit in range(_FEATURES) if bits[bit // 64] >> bit % 64 & 1]
-    described = Described()
+    described = Described(packed=PACKED in features)
     if DIR_FORMAT in features:
         raise ExhumeError(
             f"{source.name} is of a recording with --threads, whose samples are in the files beside it: "

@@ -5,9 +5,7 @@ import time
 from typing import Final
 
 from exhume.errors import Unreadable
-from exhume.node.processes import parse_stat
 from exhume.node.root import Root, unreadable
-from exhume.profile.tasks import TICK_NS
 
 _NOTE = struct.Struct("<III")
 _GNU_BUILD_ID: Final = 3  # NT_GNU_BUILD_ID of elf.h
@@ -42,6 +40,9 @@ class Alive:
 
     def __call__(self, pid: int, until: int) -> bool:
         """One that has this number, and began before that time."""
+        from exhume.node.processes import parse_stat
+        from exhume.profile.tasks import TICK_NS
+
         try:
             found = parse_stat(self._root.read(f"proc/{pid}/stat", 4096)) if self._known else None
         except Unreadable:

@@ -66,6 +66,11 @@ class Stream:
                 yield from self._unpacked()
                 return
 
+    @property
+    def packed(self) -> bool:
+        """Whether records came that have others in them."""
+        return self._taken > 0 or bool(self._packed)
+
     def _unpacked(self) -> Iterator[Index]:
         import pyarrow as pa
 

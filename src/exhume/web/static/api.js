@@ -54,7 +54,7 @@ import {span} from './state.js';
 /** @typedef {{key?: string}} Options */
 /** @typedef {ReturnType<typeof createApi>} Api */
 
-const KEPT = 64;
+const KEPT = 64, NOT_YET_MS = 300;
 // The newest seconds of a live recording are still being written.
 const SETTLED_US = 5_000_000;
 
@@ -86,8 +86,12 @@ export function bytes(text) {
   return found;
 }
 
-/** @param {() => About} about the latest that is known @param {typeof fetch} ask */
-export function createApi(about, ask = (...wanted) => fetch(...wanted)) {
+/**
+ * @param {() => About} about the latest that is known
+ * @param {typeof fetch} ask
+ * @param {(sentence: string) => void} waiting told what an answer waits for, and '' when it waits no more
+ */
+export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting = () => {}) {
   /** @type {Map<string, unknown>} */
   const kept = new Map();
   /** @type {Map<string, AbortController>} */
@@ -106,6 +110,23 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted)) {
     }
     return query;
   };
+
+  /**
+   * An answer that needs what is still being imported is asked for again until it is there.
+   * @param {string} address
+   * @param {AbortSignal} signal
+   */
+  async function whenThere(address, signal) {
+    for (let waited = false; ; waited = true) {
+      const response = await ask(address, {signal, headers: {Accept: 'application/json'}});
+      if (response.status !== 202) {
+        if (waited) waiting('');
+        return response;
+      }
+      waiting(String((await response.json()).not_yet));
+      await new Promise((done) => setTimeout(done, NOT_YET_MS));
+    }
+  }
 
   /**
    * @template T
@@ -128,7 +149,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted)) {
     const control = new AbortController();
     running.set(key, control);
     try {
-      const response = await ask(address, {signal: control.signal, headers: {Accept: 'application/json'}});
+      const response = await whenThere(address, control.signal);
       if (!response.ok) throw new ApiError(response.status, await sentence(response));
       const answer = /** @type {T} */ (await response.json());
       const whole = (/** @type {{ready?: number}} */ (answer).ready ?? 1) >= 1;

@@ -4,8 +4,6 @@
 import {createApi} from './api.js';
 import {panned} from './axis.js';
 import {applyTheme, followSystem} from './colours.js';
-import {mountExport} from './export.js';
-import {mountFlame} from './flame.js';
 import {mountHeat} from './heat.js';
 import {mountHelp} from './help.js';
 import {mountKeys} from './keys.js';
@@ -13,7 +11,6 @@ import {mountLanes} from './lanes.js';
 import {mountOverview} from './overview.js';
 import {createStore} from './state.js';
 import {mountToolbar} from './toolbar.js';
-import {mountVerdict} from './verdict.js';
 
 const LOOK_MS = 2000, TOLD_MS = 8000;
 /** @type {import('./state.js').State['theme'][]} */
@@ -59,6 +56,19 @@ function showStatus(store) {
   });
 }
 
+/**
+ * Says what is waited for, and ends that when it came; what else was told stays.
+ * @param {string} sentence
+ * @param {import('./state.js').Store | null} store
+ */
+function waiting(sentence, store) {
+  const told = store?.status.get();
+  if (!store || !told || told.bad || told.text === sentence) return;
+  if (sentence || told.text === waited) store.status.set({text: sentence, bad: false});
+  waited = sentence;
+}
+let waited = '';
+
 async function start() {
   // The cookie has the token by now: nobody should read it off the screen, or find it in the history.
   const address = new URL(location.href);
@@ -71,7 +81,7 @@ async function start() {
   /** @type {import('./state.js').Store | null} */
   let store = null;
   const unknown = /** @type {import('./api.js').About} */ ({live: true, start_ns: '0', duration_us: 0});
-  const api = createApi(() => store?.about() ?? first ?? unknown);
+  const api = createApi(() => store?.about() ?? first ?? unknown, undefined, (sentence) => waiting(sentence, store));
   try {
     first = await api.about();
   } catch (error) {
@@ -93,12 +103,11 @@ async function start() {
   mountOverview(place('overview'), made, api);
   mountLanes(place('lanes'), made, api);
   mountHeat(place('heat'), made, api);
-  mountFlame(place('flame'), made, api);
-  mountVerdict(place('verdict'), made, api);
-  mountExport(place('export'), made, api);
   mountKeys(made, api, help, nextTheme);
   if (first.notes?.length) made.status.set({text: first.notes.join(' '), bad: false});
   watch(api, made);
+  const {mountLower} = await import('./lower.js');
+  mountLower(place, made, api);
 }
 
 void start();

@@ -1,0 +1,186 @@
+"""Files of other tools, opened: which format each is of, and where they come to be on one time axis.
+
+The axis is the clock since boot where any file has it, since that is the one that stacks and the kernel's lines share; files
+that know only the time of day are put onto it by an anchor, and without one they are not guessed at.
+"""
+
+import importlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from exhume.errors import ExhumeError
+from exhume.recording.incoming import HEAD, Anchor, Import, Input, Wanted
+from exhume.recording.recording import Node
+from exhume.text import printable
+
+# In the order in which a file is asked: the ones that are sure of themselves first.
+FORMATS = {
+    "perf.data": "exhume.profile.importing.perf_data",
+    "journalctl -o json": "exhume.node.journal_json",
+    "perf script": "exhume.profile.importing.perf_script",
+    "kernel log": "exhume.node.log_text",
+    "folded stacks": "exhume.profile.importing.folded",
+}
+# Two clocks of one boot are never so far apart.
+_ANOTHER_BOOT_NS = 600_000_000_000
+
+
+class Format(Protocol):
+    """What a module of FORMATS has."""
+
+    def looks(self, head: bytes) -> bool: ...
+    def opened(self, source: Input, wanted: Wanted) -> Import: ...
+
+
+@dataclass(slots=True)
+class Brought:
+    """What came of it."""
+
+    files: list[tuple[str, str]] = field(default_factory=list)
+    """Name and format of each."""
+    samples: int = 0
+    events: int = 0
+    anchor: Anchor | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class File:
+    source: Input
+    format: str
+    content: Import
+
+
+def open_file(path: str, wanted: Wanted) -> File:
+    source = Input(path)
+    try:
+        head = source.head(HEAD)
+        if not head:
+            raise ExhumeError(f"{source.name} is empty")
+        if source.foreign:
+            raise ExhumeError(source.foreign)
+        for name, module in FORMATS.items():
+            known: Format = importlib.import_module(module)
+            if known.looks(head):
+                return File(source, name, known.opened(source, wanted))
+        raise ExhumeError(f"{source.name} is nothing that exhume can read: {known_formats()}")
+    except BaseException:
+        source.close()
+        raise
+
+
+def known_formats() -> str:
+    return (
+        "a recording of exhume record, perf.data, the text of perf script, folded stacks, dmesg or syslog text and "
+        "journalctl -o json are known, gzip as well"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where files come to be on one axis, and what the recording of them says of itself."""
+
+    axis: str
+    anchor: Anchor | None
+    node: Node
+    about: dict[str, str | int | bool]
+
+    @property
+    def shift(self) -> int:
+        """From the time of day to the axis."""
+        return self.anchor.time - self.anchor.real if self.anchor is not None else 0
+
+    def offset(self, file: File) -> int:
+        return _offset(file.content, self.axis, self.shift, self.anchor)
+
+
+def place(opened: list[File], given: Anchor | None, brought: Brought) -> Placed:
+    contents = [file.content for file in opened]
+    axis = "boot" if any(content.axis == "boot" for content in contents) else "wall"
+    brought.anchor = anchor = _choose(given, contents) if axis == "boot" else None
+    if given is not None and axis == "wall":
+        brought.notes.append("--anchor was not needed: these files have the time of day")
+    alone = [file.source.name for file in opened if file.content.axis == "wall"]
+    if axis == "boot" and alone and (anchor is None or not anchor.sure):
+        guess = f" (the time of a file would put {_said(anchor)})" if anchor is not None else ""
+        raise ExhumeError(
+            f"{alone[0]} has the time of day, the other files the time since boot: give one moment of both, "
+            f"--anchor 12345.678=2026-01-31T12:04:31Z, or boot=2026-01-31T08:30:00Z{guess}"
+        )
+    hosts = [*dict.fromkeys(host for content in contents if (host := content.node.hostname.split(".")[0]))]
+    if len(hosts) > 1:
+        brought.notes.append(f"the files are of different machines: {printable(', '.join(hosts))}")
+    return Placed(axis, anchor, _node(contents), _about(opened, _clock(axis, anchor)))
+
+
+def tell_file(file: File, offset: int, brought: Brought) -> None:
+    brought.files.append((file.source.name, file.format))
+    brought.notes += [f"{file.source.name}: {note}" for note in file.content.notes]
+    if file.source.cut and not any("gzip" in note for note in file.content.notes):
+        brought.notes.append(f"{file.source.name}: it ends in the middle of what gzip packed: the file is not whole")
+    if offset and file.content.axis == "boot":
+        brought.notes.append(f"{file.source.name} is of another boot: it was placed by its time of day")
+
+
+def tell_clock(placed: Placed, brought: Brought) -> None:
+    axis, anchor = placed.axis, placed.anchor
+    if not brought.samples and not brought.events:
+        brought.notes.append("no sample was found in it, and no line of the kernel that is known")
+    if axis == "boot" and anchor is None:
+        brought.notes.append(
+            "no file says what time of day it was: times are seconds since boot; --anchor gives them a wall clock"
+        )
+    elif anchor is not None and not anchor.sure:
+        brought.notes.append(f"the time of day is {anchor.how}; --anchor sets it right")
+
+
+def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> int:
+    """What is added to the times of a file. One since boot that knows its time of day may be of another boot."""
+    if axis == "wall":
+        return 0
+    if content.axis == "wall":
+        return shift
+    own = next((one for one in content.anchors if one.sure), None)
+    if own is None or anchor is None or abs(apart := own.real - own.time + shift) < _ANOTHER_BOOT_NS:
+        return 0
+    return apart
+
+
+def _said(anchor: Anchor) -> str:
+    return f"{anchor.time / 1e9:.3f}={time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(anchor.real // 10**9))}"
+
+
+def _about(opened: list[File], clock: str) -> dict[str, str | int | bool]:
+    """The same for every chapter: whoever reads one asks the last of them."""
+    names = [file.source.name for file in opened]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    sampled = next((file.content.about for file in opened if file.content.about.get("event")), opened[0].content.about)
+    return {"imported": shown, "format": ", ".join(dict.fromkeys(file.format for file in opened)), "clock": clock, **sampled}
+
+
+def _clock(axis: str, anchor: Anchor | None) -> str:
+    if axis == "wall":
+        return "time of day"
+    return "since boot, without an anchor" if anchor is None else f"since boot, anchored: {anchor.how}"
+
+
+def _choose(given: Anchor | None, contents: Iterable[Import]) -> Anchor | None:
+    """The one that was given, else one that is sure, else a guess."""
+    if given is not None:
+        return given
+    found = [anchor for content in contents for anchor in content.anchors]
+    return min(found, key=lambda anchor: not anchor.sure, default=None)
+
+
+def _node(contents: Sequence[Import]) -> Node:
+    """What the files say together; the first that says something has it."""
+
+    def first(name: str) -> str:
+        return next((found for content in contents if (found := getattr(content.node, name))), "")
+
+    cpus = max(content.node.cpus for content in contents)
+    return Node(
+        first("hostname") or "unknown", first("boot_id") or "imported", first("kernel"), first("cgroups") or "none", cpus
+    )
