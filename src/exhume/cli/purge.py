@@ -2,21 +2,18 @@
 
 import argparse
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from exhume.cli.terminal import Progress, Style, width, wrap
 from exhume.cli.zombies_text import size
-from exhume.errors import ExhumeError, Unreadable
+from exhume.errors import ExhumeError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.node.cgroups import Hierarchy
-    from exhume.node.memcg_pins import Pinning
-    from exhume.node.memcg_walk import MemcgWalk
-    from exhume.node.root import Root
     from exhume.remedy.evict import Evicted
-    from exhume.remedy.purge import Outcome, PurgePlan, Rows, Target
+    from exhume.remedy.purge import Outcome, PurgePlan
 
 EXIT_REFUSED = 2
 
@@ -26,29 +23,11 @@ class Refused(ExhumeError):
 
 
 def purge(args: argparse.Namespace) -> int:
-    from contextlib import ExitStack
-
-    from exhume.node.cgroups import layout
-    from exhume.node.memcg_pins import Pinning
-    from exhume.node.memcg_walk import walk
     from exhume.node.root import Root
-    from exhume.remedy.drain import drain_batches
-    from exhume.remedy.reclaim import quiet_core
+    from exhume.remedy.purging import Purging
 
-    root = Root(args.host)
-    hierarchy = layout(root).of("memory")
-    if hierarchy is None or not hierarchy.whole:
-        raise Unreadable("the root of the memory hierarchy is not visible here, so nothing can be purged; try --host")
-    if not root.same_kernel():
-        raise Unreadable(f"{args.host} is not of the running kernel: its zombies are out of reach")
-    drain_batches()
-    seen = walk()
-    with ExitStack() as stack:
-        try:
-            pinning = stack.enter_context(Pinning())
-        except Unreadable:
-            pinning = None  # a kernel that keeps its pages elsewhere: all are reclaimed, as the plan then says
-        made, rows = _plan(root, hierarchy, seen, pinning, args.under)
+    with Purging(Root(args.host), args.under) as purging:
+        made = purging.plan
         nothing = args.dry_run or not made.targets
         style, columns = Style(sys.stderr if args.json else sys.stdout), width(sys.stdout)
         if not args.json:
@@ -63,111 +42,32 @@ def purge(args: argparse.Namespace) -> int:
             raise Refused(f"not purged: {printable('; '.join(refusals), 500)}; --accept-cache-loss does it all the same")
         if not args.yes and not _agreed():
             raise Refused("not purged: say --yes to do it; what cache is lost cannot be given back")
-        core = quiet_core(root)
-        evicted = None if pinning is None else _evict(root, pinning, seen, rows, core)
-    after = _settled(seen, rows) if evicted is not None else seen
-    outcomes = tuple(_reclaim(root, hierarchy, target, after, args.accept_cache_loss, core) for target in made.targets)
+        with _showing("evicting the pages that pin zombies") as progress:
+            evicted = purging.evict(progress)
+    outcomes = []
+    for target in made.targets:
+        with _showing(f"purging {printable(target.home, 40)}") as progress:
+            outcomes.append(purging.reclaim(target, args.accept_cache_loss, progress))
     if args.json:
-        _print_json(made, outcomes, evicted)
+        _print_json(made, tuple(outcomes), evicted)
     else:
-        sys.stdout.write(render_outcome(outcomes, evicted, style, columns))
+        sys.stdout.write(render_outcome(tuple(outcomes), evicted, style, columns))
     return 0 if all(one.gone >= 0.99 * one.zombies for one in outcomes) else EXIT_REFUSED
+
+
+@contextmanager
+def _showing(what: str) -> Iterator[Progress]:
+    progress = Progress(what)
+    try:
+        yield progress
+    finally:
+        progress.clear()
 
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         return False
     return input("Purge? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _plan(
-    root: "Root", hierarchy: "Hierarchy", seen: "MemcgWalk", pinning: "Pinning | None", under: str
-) -> "tuple[PurgePlan, Rows]":
-    """The plan, and the rows that are to go by their files."""
-    import numpy as np
-
-    from exhume.node.tmpfs_files import tmpfs_files
-    from exhume.remedy.evict import Pace, goes_by_file
-    from exhume.remedy.purge import pinned_by, plan, rows_by_home
-
-    swap = _has_swap(root)
-    if pinning is None:
-        return plan(root, hierarchy, seen, under, swap), np.zeros(0, np.int64)
-    chosen = np.concatenate([np.zeros(0, np.int64), *rows_by_home(seen, under).values()])
-    cache, shared = pinned_by(seen, chosen)
-    rows = goes_by_file(root, pinning, seen, cache)
-    files = tmpfs_files(root, pinning.read(seen, shared, most=4, file=False, pause=Pace()))
-    return plan(root, hierarchy, seen, under, swap, rows.tolist(), files), rows
-
-
-def _evict(root: "Root", pinning: "Pinning", seen: "MemcgWalk", rows: "Rows", core: int | None) -> "Evicted":
-    from exhume.remedy.evict import evict, on_core
-
-    progress = Progress("evicting the pages that pin zombies")
-    try:
-        with on_core(core):
-            return evict(root, pinning, seen, rows, progress)
-    finally:
-        progress.clear()
-
-
-def _settled(seen: "MemcgWalk", rows: "Rows") -> "MemcgWalk":
-    """A walk after eviction: the kernel frees groups in its own time, and what is about to go must not be reclaimed for."""
-    import time
-
-    from exhume.node.memcg_walk import walk
-    from exhume.remedy.drain import drain_batches
-
-    going = frozenset(seen.serial[rows].tolist())
-    for pause_s in (0.1, 0.3, 0.6):
-        drain_batches()  # a page that is in a batch is held by it, even when its file has lost it
-        time.sleep(pause_s)
-        after = walk()
-        if not going & frozenset(after.serial.tolist()):
-            break
-    return after
-
-
-def _reclaim(
-    root: "Root", hierarchy: "Hierarchy", target: "Target", after: "MemcgWalk", accept: bool, core: int | None
-) -> "Outcome":
-    """What eviction left, in bites, where that is allowed."""
-    from exhume.node.memcg_walk import walk
-    from exhume.remedy.purge import ACCEPTED_LOSS, Outcome, stayed
-    from exhume.remedy.reclaim import Reclaimer, bites
-    from exhume.remedy.usage import Usage, Zombies
-
-    rest = stayed(target, after)
-    by_file = target.zombies - rest.zombies
-    done = Outcome(target.home, target.zombies, by_file, by_file, 0, 0, "all gone")
-    if not rest.zombies:
-        return done
-    if target.no_reclaim:
-        return replace(done, ended=target.no_reclaim)
-    if target.refusal and not accept:
-        return replace(done, ended=f"{target.refusal}; --accept-cache-loss reclaims all the same")
-    usage, zombies = Usage(root, hierarchy, target.watched), Zombies(root, hierarchy, target.home, rest.zombies)
-    most_lost = 1 << 62 if accept else int(target.cache_bytes * ACCEPTED_LOSS)
-    progress = Progress(f"purging {printable(target.home, 40)}")
-    ended, count = "", 0
-    with Reclaimer(root, hierarchy.path + target.home, hierarchy.version, core) as reclaimer:
-        try:
-            for left, why in bites(reclaimer, zombies.left, usage.lost, most_lost):
-                count, ended = count + 1, why
-                progress(1 - max(0, left) / rest.zombies)
-        finally:
-            progress.clear()
-    gone = target.zombies - stayed(rest, walk()).zombies
-    return replace(done, gone=gone, lost_bytes=usage.lost(), bites=count, ended=ended)
-
-
-def _has_swap(root: "Root") -> bool:
-    from exhume.node.root import key_values
-
-    try:
-        return dict(key_values(root.read("proc/meminfo", 1 << 16))).get("SwapTotal", 0) > 0
-    except Unreadable:
-        return True
 
 
 def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:

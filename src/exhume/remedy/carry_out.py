@@ -1,0 +1,236 @@
+"""Carry out a plan, go on with one that was interrupted, or bring back what was: journalled, in order, from any point.
+
+Whatever happened to a former attempt (an error, kill -9, a power cut), the journal says which step may have been under way,
+and every kind of step can tell by looking whether it was. So both `resume` and `undo` end in a clean state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.remedy import journal, plan_model
+from exhume.remedy.application import Application, application
+from exhume.remedy.node import Node
+from exhume.remedy.plan_model import MOST_STEPS, Plan, Step
+from exhume.remedy.steps import kind_of, reversible
+from exhume.remedy.steps.kind import ON_DISK, RELOAD
+from exhume.text import printable
+
+What = Literal["begins", "done", "skipped", "failed", "undone", "kept"]
+
+NOT_CONFIRMED = "it cannot be undone, and that was not confirmed"
+ALREADY = "it is so already"
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What whoever asked for it agreed to."""
+
+    undoable: bool = False
+    irreversible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to a step."""
+
+    place: int
+    step: Step
+    what: What
+    note: str = ""
+
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    identity: str
+    events: tuple[Event, ...]
+    """What became of each step, in the order in which they were dealt with; steps that were not reached are not in it."""
+    notes: tuple[str, ...] = ()
+
+    def of(self, what: What) -> tuple[Event, ...]:
+        return tuple(event for event in self.events if event.what == what)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CRITICAL if self.of("failed") or self.of("kept") else EXIT_HEALTHY
+
+
+def apply(plan: Plan, node: Node, consent: Consent, on_event: Tell | None = None) -> Outcome:
+    """All steps in their order. The first that fails ends it: what was done stays, to be resumed or undone."""
+    _examine(plan, node, consent)
+    with journal.lock(node, f"fix {printable(plan.target, 80)}"):
+        if unfinished := pending(node):
+            raise Refused(
+                f"{unfinished.identity} ({printable(unfinished.plan.target)}) is {unfinished.status}: "
+                "resume or undo it before something else is done to this node"
+            )
+        with journal.begin(node) as (identity, book):
+            told = plan_model.to_json(plan)
+            book.add("plan", plan=told, by=journal.who(), irreversible=consent.irreversible)
+            return _go_on(_known(identity, book), book, node, consent, on_event)
+
+
+def resume(node: Node, identity: str = "", consent: Consent | None = None, on_event: Tell | None = None) -> Outcome:
+    """Go on where an application was interrupted or stopped; without a name, with the last one that was."""
+    with journal.lock(node, "fix --resume"):
+        found = find(node, identity) if identity else pending(node)
+        if found is None or found.status not in ("interrupted", "stopped"):
+            state = "nothing was interrupted" if found is None else f"{found.identity} is {found.status}"
+            raise UsageError(f"there is nothing to resume: {state}")
+        with journal.append_to(node, found.identity) as book:
+            book.add("resumed", by=journal.who())
+            agreed = consent or Consent(True, found.irreversible)
+            return _go_on(_known(found.identity, book), book, node, agreed, on_event)
+
+
+def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcome:
+    """Bring back what was before an application; without a name, the last one that is not undone.
+
+    Files first, then the manager reads them again, then the units: a unit that was masked cannot be started before. A step
+    whose work somebody else has changed since is kept as it is, with the reason, and the others are undone all the same.
+    """
+    with journal.lock(node, "undo"):
+        found = find(node, identity) if identity else _last(node)
+        if found is None or found.status == "undone":
+            raise UsageError(f"{found.identity} is undone already" if found else "there is nothing to undo on this node")
+        with journal.append_to(node, found.identity) as book:
+            book.add("undo", by=journal.who())
+            outcome = _undo(_known(found.identity, book), book, node, on_event)
+            book.add("ended")
+            return outcome
+
+
+def find(node: Node, identity: str) -> Application:
+    found = application(identity, journal.read(node, identity))
+    if found is None:
+        raise UsageError(f"{identity} ended before it had changed anything")
+    return found
+
+
+def history(node: Node) -> list[Application]:
+    """All that was done to the node, the oldest first. ExhumeError names a journal that cannot be read."""
+    every = (application(identity, journal.read(node, identity)) for identity in journal.known(node))
+    return [one for one in every if one is not None]
+
+
+def pending(node: Node) -> Application | None:
+    """The application that was interrupted, in doing or in undoing. There is one at most. Stopped ones count too."""
+    return next((one for one in reversed(history(node)) if not one.finished), None)
+
+
+def add_note(node: Node, identity: str, name: str, value: object) -> None:
+    """Write something about an application into its journal: the proof that it worked."""
+    with journal.lock(node, "note"), journal.append_to(node, find(node, identity).identity) as book:
+        book.add("note", name=name, value=value)
+
+
+def _examine(plan: Plan, node: Node, consent: Consent) -> None:
+    """What can be known to be wrong is said before anything is changed."""
+    if not consent.undoable:
+        raise Refused("nothing was changed: it was not confirmed")
+    if len(plan.steps) > MOST_STEPS:
+        raise UsageError(f"a plan has at most {MOST_STEPS} steps")
+    for step in plan.steps:
+        if node.manager is None and not kind_of(step).offline:
+            raise Refused(f"{step.kind} {printable(step.target)} needs a running systemd, and none runs in {node.root.path}")
+
+
+def _go_on(one: Application, book: journal.Journal, node: Node, consent: Consent, on_event: Tell | None) -> Outcome:
+    events: list[Event] = []
+
+    def tell(event: Event) -> None:
+        if event.what != "begins":
+            book.add(event.what, step=event.place, note=event.note)
+            events.append(event)
+        if on_event is not None:
+            on_event(event)
+
+    for place, step in enumerate(one.plan.steps):
+        record = one.steps[place]
+        if record.became in ("done", "skipped"):
+            continue
+        try:
+            event = _do(place, step, record.before, one.identity, book, node, consent, tell)
+        except (ExhumeError, OSError) as error:
+            event = Event(place, step, "failed", _sentence(error))
+        tell(event)
+        if event.what == "failed":
+            break
+    book.add("ended")
+    return Outcome(one.identity, tuple(events))
+
+
+def _do(
+    place: int,
+    step: Step,
+    before: dict[str, object] | None,
+    identity: str,
+    book: journal.Journal,
+    node: Node,
+    consent: Consent,
+    tell: Tell,
+) -> Event:
+    kind = kind_of(step)
+    if before is None:
+        if not consent.irreversible and not reversible(step):
+            return Event(place, step, "skipped", NOT_CONFIRMED)
+        if kind.done(step, node):
+            return Event(place, step, "skipped", ALREADY)
+        if step.expects and kind.mark(step, node) != step.expects:
+            raise Refused(f"{printable(step.target)} has changed since the plan was made; make a new plan")
+        before = kind.before(step, node)
+        tell(Event(place, step, "begins"))
+        book.add("intent", step=place, before=before)
+    note = kind.apply(step, node, before, f"{identity}-{place}")
+    return Event(place, step, "done", note)
+
+
+def _undo(one: Application, book: journal.Journal, node: Node, on_event: Tell | None) -> Outcome:
+    events: list[Event] = []
+    notes: list[str] = []
+    for place in sorted(one.begun, key=lambda place: (kind_of(one.plan.steps[place]).undo_rank, -place)):
+        step, record = one.plan.steps[place], one.steps[place]
+        kind = kind_of(step)
+        if not kind.undoable:
+            notes.append(f"{step.kind} {printable(step.target)} was done and cannot be undone")
+            continue
+        stale = kind.undo_rank == RELOAD and any(kind_of(event.step).undo_rank == ON_DISK for event in events)
+        if record.before is None or (record.became == "undone" and not stale):
+            continue
+        try:
+            event = Event(place, step, "undone", kind.undo(step, node, record.before, f"{one.identity}-{place}"))
+        except (ExhumeError, OSError) as error:
+            event = Event(place, step, "kept", _sentence(error))
+        book.add(event.what, step=place, note=event.note)
+        events.append(event)
+        if on_event is not None:
+            on_event(event)
+    return Outcome(one.identity, tuple(events), tuple(notes))
+
+
+def _last(node: Node) -> Application | None:
+    """The last that is unfinished, or that there is something to undo of: more than having had systemd read its files."""
+    for one in reversed(history(node)):
+        kinds = [kind_of(one.plan.steps[place]) for place in one.begun]
+        changed = any(kind.undoable and kind.undo_rank != RELOAD for kind in kinds)
+        if not one.finished or (changed and one.status != "undone"):
+            return one
+    return None
+
+
+def _known(identity: str, book: journal.Journal) -> Application:
+    found = application(identity, book.entries)
+    if found is None:
+        raise ExhumeError(f"the journal of {identity} is empty")
+    return found
+
+
+def _sentence(error: ExhumeError | OSError) -> str:
+    return str(error) if isinstance(error, ExhumeError) else f"the kernel refused: {error.strerror or error}"
+
+
+__all__ = ["Consent", "Event", "Outcome", "add_note", "apply", "find", "history", "pending", "resume", "undo"]

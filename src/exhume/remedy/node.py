@@ -1,0 +1,33 @@
+"""The node that a remedy acts on: its root directory, its service manager if one runs, and the way every change is made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exhume.node.root import Root
+from exhume.remedy.files import Files
+from exhume.remedy.manager import Manager, running
+from exhume.remedy.operations import Operations
+
+
+def _quietly(what: str, ratio: float) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    root: Root
+    manager: Manager | None
+    """None: nothing runs there (an image, a mounted root), so that only its files can be changed."""
+    operations: Operations
+    progress: Callable[[str, float], None] = _quietly
+    """Told what goes on inside a long step, and how far it is."""
+
+    @property
+    def files(self) -> Files:
+        return Files(self.root.path, self.operations)
+
+
+def at(path: str = "/", operations: Operations | None = None) -> Node:
+    """The node whose root directory that is, with its manager if it runs."""
+    root = Root(path)
+    return Node(root, running(root), operations or Operations())
