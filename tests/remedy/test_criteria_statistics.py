@@ -73,6 +73,12 @@ def test_no_more_come_by_chance_than_are_said_to(mean: float) -> None:
     assert most == 0 or 1 - poisson_at_most(most - 1, mean) > 0.05 - 1e-9
 
 
+def test_what_comes_by_chance_of_very_many_is_soon_known() -> None:
+    """A limit that somebody set to switch a criterion off."""
+    assert poisson_most(1e6, 0.95) == pytest.approx(1e6 + 1.645 * 1e3, rel=1e-5)
+    assert poisson_most(0.0, 0.95) == 0
+
+
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_bounds_of_a_share_have_their_tails(count: int, rest: int) -> None:
     draws = count + rest

@@ -31,6 +31,7 @@ COMMANDS = {
     "bundle": "one file for a colleague or a vendor: report, window, sources, versions",
     "audit": "what an image or a node starts by itself: what is needed, unused, harmful, and whose it is",
     "gate": "for image pipelines: whether an image may go out, and what a soak of it can promise",
+    "fleet": "many nodes: which are sick, what they have in common, which jobs it killed",
     "lab": "incidents made for real, on a machine that nobody needs",
     "completion": "print a completion script for bash, zsh or fish",
 }
@@ -53,7 +54,7 @@ of the others: 0 done, 2 failed or refused, 3 could not; everywhere: 64 wrong us
 Settings: --config FILE, EXHUME_CONFIG, or /etc/exhume/exhume.toml. Colours: only on a terminal, never with NO_COLOR."""
 
 
-_NEEDED = ("numpy", "pyarrow", "jeepney", "pycxxfilt")
+_NEEDED = ("numpy", "pyarrow", "jeepney", "pycxxfilt", "duckdb")
 
 
 class Command(Protocol):

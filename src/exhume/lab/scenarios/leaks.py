@@ -11,7 +11,7 @@ from exhume.lab.link import Link
 from exhume.lab.scenario import Number, Promise, Scenario, Settings, Truth
 from exhume.lab.scenarios.starvation import starved_core
 from exhume.lab.works.list_groups import one_pass
-from exhume.lab.workshop import Lab
+from exhume.lab.workshop import Lab, end
 
 _HARMLESS = """\
 The same forgotten agent as in zombie-starvation, and as many zombies; half of them are pinned by page cache of a file on disk,
@@ -40,10 +40,10 @@ class Leaker:
         groups.hand_down("memory")
         self._groups = groups
         written = ":".join(map(str, files))
-        process = lab.work(
+        self._process = lab.work(
             "crash-loop", groups.directory, groups.tasks.name, home.directory, written, count, pause, name, into=home
         )
-        self._heard = measure.Heard(process)
+        self._heard = measure.Heard(self._process)
         if self._heard.wait("leaked", 30 + count / 100) is None:
             raise Refused("the zombies could not be made; see dmesg, or ask for fewer with --scale")
 
@@ -55,6 +55,10 @@ class Leaker:
     @property
     def restarts(self) -> int:
         return int(self._heard.get("restarts"))
+
+    def stop(self) -> None:
+        """As who disables the agent does: what it left stays."""
+        end(self._process)
 
 
 class Harmless:

@@ -1,0 +1,248 @@
+"""exhume verify: the validation window after a fix, before against after."""
+
+import argparse
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.cli import moments
+from exhume.cli.duration import duration_ns
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.findings.thresholds import Thresholds
+    from exhume.recording.folder import Folder
+    from exhume.recording.recording import Recording
+    from exhume.remedy.proof import Proof
+
+DESCRIPTION = """\
+Proves that a fix worked, or that it did not: looks at the node for a while and holds what it sees against the time before, each
+criterion with a number, a limit and a test. The causes decide: the rate of the leak, the number of zombies, walks over memory
+cgroups, bursts of kernel time, crash loops. Signs (throttling, reclaim, late polls) are told. Of rare effects (resets, lockups,
+dead jobs) it says how long a silence would have to be; they fail it only if they happen.
+
+A leak that goes on fails it at once, by a test that may be looked at all the time. Too little data is never a pass.
+
+Without --before it is the last incident that the flight recorder has, if there is one; else the limits of the thresholds.
+The last proof of a live node is kept in /var/lib/exhume, if that is there, for exhume checklist."""
+EPILOG = """\
+examples:
+  sudo exhume verify                                  ten minutes from now on
+  sudo exhume verify --for 3m --before 12:00..12:10   against a time that the flight recorder has
+  sudo exhume verify --before /data/sick --markdown -o proof.md
+  exhume verify --before /data/sick --after /data/cured        of two recordings; no node is looked at
+  exhume verify --dir /data/rec --before 12:00..12:10 --after 12:30..12:40 --json
+
+exit code: 0 passed, 2 failed, 3 could not judge, 64 wrong usage"""
+
+SECOND = 1_000_000_000
+SHORTEST_NS, LONGEST_NS = 15 * SECOND, 3600 * SECOND
+CODES = {True: EXIT_HEALTHY, False: EXIT_CRITICAL, None: EXIT_CANNOT_JUDGE}
+# What argparse takes for a value although it begins with a dash: `--before -20m..-10m`.
+_FROM_END = re.compile(r"-\d")
+# A recording up to this long is taken as it is; of a longer one it is the last incident.
+_AS_IT_IS_NS = 20 * 60 * SECOND
+# What is looked at around an incident: its loop may have a period of a minute.
+_AROUND_NS = 180 * SECOND
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    from exhume.cli.record import DEFAULT
+
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser._negative_number_matcher = _FROM_END
+    parser.add_argument("--for", dest="for_ns", type=duration_ns, default="10m", metavar="TIME", help="how long to look (10m)")
+    parser.add_argument("--before", metavar="REC|T..T", help="a recording, or a window of that in --dir, of the time before")
+    parser.add_argument("--after", metavar="REC|T..T", help="the same of the time after, instead of looking at this node")
+    parser.add_argument("--dir", default=DEFAULT, metavar="DIR", help=f"the flight recorder's recording ({DEFAULT})")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the proof as JSON (schema exhume.proof/1)")
+    form.add_argument("--markdown", action="store_true", help="the proof as Markdown")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="write it there instead of printing it")
+    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")
+    parser.add_argument("--log-root", metavar="DIR", help="take the kernel's log from DIR/dev/kmsg (as exhume lab makes it)")
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+    from exhume.remedy.proof import prove
+
+    if not SHORTEST_NS <= args.for_ns <= LONGEST_NS:
+        raise UsageError("--for must be between 15s and 1h")
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    before = _before(args, thresholds)
+    if args.after is not None:
+        proof = prove(before, _recorded(args, args.after, "--after", thresholds), thresholds)
+    else:
+        proof = _live(args, before, thresholds)
+    if args.after is None and args.host == "/":
+        from exhume.remedy.proof_gathered import keep
+
+        keep(proof)
+    _write(args, proof)
+    return CODES[proof.passed]
+
+
+def _before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
+    if args.before is not None:
+        return _recorded(args, args.before, "--before", thresholds)
+    if args.after is not None:
+        return None
+    found = _incident(args, thresholds)
+    if found is None:
+        sys.stderr.write(f"exhume: no incident is recorded in {args.dir}: the limits alone decide, name one with --before\n")
+    return found
+
+
+def _recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thresholds") -> "Recording":
+    """A recording that was named, or a window of the flight recorder's."""
+    from exhume.cli.opening import place
+    from exhume.recording.folder import Folder
+
+    window = _window(said) if not os.path.exists(said) else None
+    if window is not None:
+        folder = Folder(args.dir)
+        start, end = (moments.resolve(one, folder) for one in window)
+        asked = argparse.Namespace(
+            at=None, start=moments.Moment("uptime", start, ""), end=moments.Moment("uptime", end, ""), span_ns=None
+        )
+        chosen = moments.window(asked, folder)
+        return _whole(folder.load(chosen.start, chosen.end), option, said)
+    folder = Folder(place(said))
+    first, last = folder.window
+    if last - first <= _AS_IT_IS_NS:
+        return _whole(folder.load(), option, said)
+    times = _last_incident(folder, thresholds)
+    if times is None:
+        raise ExhumeError(
+            f"{said} has {moments.lasting(last - first)} and no incident in it: say which part with --dir and T..T"
+        )
+    sys.stderr.write(f"exhume: of {said} the last incident is taken, {moments.spanning(folder, *times)}\n")
+    return _whole(folder.load(*times), option, said)
+
+
+def _whole(recording: "Recording", option: str, said: str) -> "Recording":
+    if not len(recording["cpu"]) and not len(recording["memcg"]) and not len(recording["samples"]):
+        raise ExhumeError(f"{option} {said}: nothing was recorded then that a proof can be made of")
+    return recording
+
+
+def _window(text: str) -> "tuple[moments.Moment, moments.Moment] | None":
+    first, between, last = text.partition("..")
+    if not between or "/" in text:
+        return None
+    try:
+        return moments.moment(first), moments.moment(last)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(str(error)) from None
+
+
+def _incident(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
+    """The last one of the flight recorder's folder, in this boot or, after a reboot, in the one before."""
+    from exhume.recording.folder import Folder
+
+    for boot in (0, -1):
+        try:
+            folder = Folder(args.dir, boot)
+            times = _last_incident(folder, thresholds)
+        except ExhumeError:
+            return None
+        if times is not None:
+            sys.stderr.write(f"exhume: before is the incident of {moments.spanning(folder, *times)}\n")
+            return folder.load(*times)
+    return None
+
+
+def _last_incident(folder: "Folder", thresholds: "Thresholds") -> tuple[int, int] | None:
+    from exhume.cli.terminal import Progress
+    from exhume.verdict.diagnose import AFTER, BEFORE, diagnose_folder
+
+    progress = Progress("looking for the incident")
+    try:
+        report = diagnose_folder(folder, thresholds, progress=progress)
+    finally:
+        progress.clear()
+    if not report.incidents:
+        return None
+    last = max(report.incidents, key=lambda one: one.end)
+    end = min(folder.window[1], last.end + AFTER)
+    return max(folder.window[0], min(last.start - BEFORE, end - _AROUND_NS)), end
+
+
+def _live(args: argparse.Namespace, before: "Recording | None", thresholds: "Thresholds") -> "Proof":
+    from exhume.cli.stopping import Stopping
+    from exhume.node.root import Root
+    from exhume.remedy.proof import prove
+    from exhume.remedy.proof_live import watch
+
+    if not os.path.exists(os.path.join(args.host, "proc/stat")):
+        raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
+    log = Root(args.log_root) if args.log_root else None
+    board = _Board(before, thresholds)
+    try:
+        with Stopping() as stopping:
+            watched = watch(Root(args.host), args.for_ns, before, thresholds, stopping, board, log)
+    finally:
+        board.clear()
+    if watched.stopped:
+        sys.stderr.write("exhume: it was stopped before its time; what there is, is judged\n")
+    return prove(before, watched.recording, thresholds, watched.early)
+
+
+class _Board:
+    """One line for each cause, drawn again ten times in all; nothing where stderr is no terminal."""
+
+    def __init__(self, before: "Recording | None", thresholds: "Thresholds") -> None:
+        self._before, self._thresholds = before, thresholds
+        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._step = -1
+        self._lines = 0
+
+    def __call__(self, part: float, so_far: "Recording") -> None:
+        step = int(part * 20)
+        if not self._shown or step == self._step or part >= 1.0:
+            return
+        from exhume.cli.terminal import width
+        from exhume.cli.verify_text import progress_lines
+        from exhume.remedy.criteria_cores import bursts
+        from exhume.remedy.criteria_count import zombie_count
+        from exhume.remedy.criteria_leak import leak_rate
+
+        self._step = step
+        criteria = [judge(self._before, so_far, self._thresholds) for judge in (leak_rate, zombie_count, bursts)]
+        lines = progress_lines(criteria, part, width(sys.stderr))
+        self.clear()
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+        self._lines = len(lines)
+
+    def clear(self) -> None:
+        if self._lines:
+            sys.stderr.write(f"\x1b[{self._lines}F\x1b[J")
+            sys.stderr.flush()
+            self._lines = 0
+
+
+def _write(args: argparse.Namespace, proof: "Proof") -> None:
+    import json
+
+    from exhume.cli.export import output
+    from exhume.cli.terminal import Style, width
+    from exhume.cli.verify_text import markdown, render
+    from exhume.remedy.proof import as_json
+
+    if args.json:
+        text = json.dumps(as_json(proof), indent=1) + "\n"
+    elif args.markdown:
+        text = markdown(proof)
+    else:
+        plain = args.output is not None
+        text = render(proof, Style(sys.stdout, False if plain else None), 100 if plain else width(sys.stdout))
+    if args.output is None:
+        sys.stdout.write(text)
+        return
+    with output(args.output) as out:
+        out(text.encode("utf-8", "replace"))

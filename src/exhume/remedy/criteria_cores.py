@@ -1,0 +1,205 @@
+"""Whether cores are still held: by walks over memory cgroups, and by bursts of kernel time, in windows of a few seconds."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.findings import memcg_walk
+from exhume.findings.cores import Stretch, cores, saturated
+from exhume.findings.held import stack_of
+from exhume.findings.kernel_work import FLUSH, WALK
+from exhume.findings.sampled import period_ns
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Ints, Recording
+from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
+from exhume.remedy.criteria_statistics import Floats, ranked_lower
+
+WINDOW_NS = 5_000_000_000
+# Fewer windows say nothing of what comes every ten or fifteen seconds, as the kubelet's reading does.
+_FEWEST = 3
+# Core time that nobody minds, of each second.
+HARMLESS = 0.01
+# What is over has fallen to this part of what it was; what is not has not even fallen to the other.
+_OVER, _NOT_OVER = 0.25, 0.5
+# Of the time in which cores were full, so much must have been walked for the bursts to be those of the walk.
+_BLAMED = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Seconds of core time, of each window of the recording."""
+
+    windows: Floats
+
+    @property
+    def a_minute(self) -> float:
+        return float(self.windows.mean()) * 60e9 / WINDOW_NS if len(self.windows) else 0.0
+
+    @property
+    def harmless(self) -> bool:
+        return self.a_minute <= HARMLESS * 60
+
+
+def walks(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    name, unit = "walks over memory cgroups", "s a minute"
+    then = walked(before) if before is not None and len(before["samples"]) else None
+    told_then = before is not None and then is not None and _told(before, thresholds)
+    if not len(after["samples"]):
+        status: Status = "not enough data" if told_then else "not seen"
+        because = f"who walks is seen by stack samples: {after.why_off('samples')}"
+        return Criterion(name, "cause", status, then.a_minute if then else None, None, unit, None, None, because)
+    now = walked(after)
+    was = then.a_minute if then is not None else None
+    told = _told(after, thresholds)
+    limit = HARMLESS * 60
+    if told_then and then is not None:
+        outcome = reduced(then, now)
+        if not told and outcome.status == "failed":  # few groups: who is in these functions is there for something else
+            outcome = Outcome("passed", CONFIDENCE, "what is left is of no length")
+        return _criterion(name, unit, then, now, outcome)
+    if told:
+        because = f"memory cgroups are walked: {_longest(after, thresholds)}"
+        return Criterion(name, "cause", "failed", was, now.a_minute, unit, limit, None, because)
+    if len(now.windows) < _FEWEST:
+        return _too_short(name, unit, was, now)
+    because = f"none that matters in {len(now.windows) * WINDOW_NS / 1e9:.0f} s of samples"
+    return Criterion(name, "cause", "passed", was, now.a_minute, unit, limit, None, because)
+
+
+def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    """Seconds of a core that is full of kernel time. Those that are not of walks are the fix's business only if they are worse
+    than before."""
+    name, unit = "bursts of kernel time", "s a minute"
+    then = full(before, thresholds) if before is not None and cores(before) else None
+    if not cores(after):
+        was = then.a_minute if then is not None else None
+        return Criterion(name, "cause", "not seen", was, None, unit, None, None, f"no core was read: {after.why_off('cpu')}")
+    now = full(after, thresholds)
+    limit = thresholds.core_saturated_warning_ratio * 60
+    if then is not None and before is not None and not then.harmless and _by_walks(before, thresholds):
+        return _criterion(name, unit, then, now, reduced(then, now))
+    was = then.a_minute if then is not None else None
+    if len(now.windows) < _FEWEST:
+        return _too_short(name, unit, was, now)
+    if now.a_minute <= limit:
+        because = "less than is told" if now.a_minute else "none"
+        return Criterion(name, "cause", "passed", was, now.a_minute, unit, limit, None, because)
+    if then is not None:
+        worse = ranked_lower(then.windows, now.windows)
+        status: Status = "failed" if worse <= 1 - CONFIDENCE else "passed"
+        because = "worse than before" if status == "failed" else "no more than before, and no walk over cgroups: another matter"
+        return Criterion(name, "cause", status, was, now.a_minute, unit, limit, 1 - min(worse, 0.5), because)
+    low = _surely(now, limit)
+    status = "failed" if low else "not enough data"
+    because = f"a core is full of kernel time for {now.a_minute:,.1f} s of each minute"
+    needed = None if low else 2 * len(now.windows) * WINDOW_NS / 1e9
+    return Criterion(name, "cause", status, was, now.a_minute, unit, limit, CONFIDENCE if low else None, because, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    status: Status
+    confidence: float | None
+    because: str
+    needed_s: float | None = None
+
+
+def reduced(then: Held, now: Held) -> Outcome:
+    """Whether something that was there is over: the windows rank lower, for sure, and what is left is little."""
+    hit = float((then.windows > 0).mean()) if len(then.windows) else 0.0
+    needed = _needed(hit)
+    if len(now.windows) < max(_FEWEST, needed):
+        because = f"it was in {hit:.0%} of windows of {WINDOW_NS / 1e9:.0f} s before: too few were looked at to miss it"
+        return Outcome("not enough data", None, because, max(_FEWEST, needed) * WINDOW_NS / 1e9)
+    chance = ranked_lower(now.windows, then.windows)
+    floor = HARMLESS * 60
+    if now.a_minute <= max(floor, _OVER * then.a_minute) and chance <= 1 - CONFIDENCE:
+        return Outcome("passed", 1 - chance, f"it fell, by chance only once in {1 / max(chance, 1e-6):,.0f} times")
+    if now.a_minute > max(floor, _NOT_OVER * then.a_minute):
+        return Outcome("failed", CONFIDENCE, "it goes on as before")
+    return Outcome("not enough data", None, "it is less, but that may be chance", 2 * len(now.windows) * WINDOW_NS / 1e9)
+
+
+def _needed(hit: float) -> int:
+    """Windows that surely have something in them if so many of those before had."""
+    if hit <= 0:
+        return _FEWEST
+    return 1 if hit >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - hit))
+
+
+def walked(recording: Recording) -> Held:
+    times, _ = walking(recording)
+    edges = _edges(recording)
+    counts = np.histogram(times, edges)[0] if len(edges) > 1 else np.empty(0)
+    return Held(counts.astype(np.float64) * period_ns(recording) / 1e9)
+
+
+def walking(recording: Recording) -> tuple[Ints, Ints]:
+    """When and on which core samples were taken of who walks memory cgroups or flushes their statistics."""
+    table = recording["samples"]
+    stacks = table.ints("stack")
+    numbers, which = np.unique(stacks, return_inverse=True)
+    walks_there = [stack_of(recording, number).work.key in (WALK.key, FLUSH.key) for number in numbers.tolist()]
+    chosen = np.array(walks_there, dtype=np.bool_)[which] if len(numbers) else np.empty(0, dtype=np.bool_)
+    return table.ints("time")[chosen], table.ints("core")[chosen]
+
+
+def full(recording: Recording, thresholds: Thresholds) -> Held:
+    edges = _edges(recording)
+    windows = np.zeros(max(0, len(edges) - 1))
+    for stretch in _stretches(recording, thresholds):
+        overlap = np.minimum(edges[1:], stretch.end) - np.maximum(edges[:-1], stretch.start)
+        windows += np.clip(overlap, 0, None) / 1e9
+    return Held(windows)
+
+
+def _stretches(recording: Recording, thresholds: Thresholds) -> list[Stretch]:
+    ratio, shortest = thresholds.core_saturated_ratio, thresholds.core_saturated_ms
+    return [stretch for core in cores(recording) for stretch in saturated(core, ratio, shortest)]
+
+
+def _by_walks(recording: Recording, thresholds: Thresholds) -> bool:
+    """Whether the bursts are those of walks; where no stacks were taken, that is assumed."""
+    if not len(recording["samples"]):
+        return True
+    times, on = walking(recording)
+    seen = total = 0
+    for stretch in _stretches(recording, thresholds):
+        seen += int(((on == stretch.core) & (times >= stretch.start) & (times <= stretch.end)).sum())
+        total += stretch.end - stretch.start
+    return seen * period_ns(recording) >= _BLAMED * total
+
+
+def _edges(recording: Recording) -> NDArray[np.int64]:
+    start, end = recording.window
+    return np.arange(start, end + 1, WINDOW_NS, dtype=np.int64)
+
+
+def _told(recording: Recording, thresholds: Thresholds) -> bool:
+    return any(finding.severity != "info" for finding in memcg_walk.detect(recording, thresholds).findings)
+
+
+def _longest(recording: Recording, thresholds: Thresholds) -> str:
+    return memcg_walk.detect(recording, thresholds).findings[0].summary
+
+
+def _surely(now: Held, limit: float) -> bool:
+    """Whether the mean is above the limit when windows are drawn again and again from those that were seen."""
+    generator = np.random.default_rng(len(now.windows))
+    drawn = generator.choice(now.windows, (2000, len(now.windows))).mean(axis=1) * 60e9 / WINDOW_NS
+    return bool(np.quantile(drawn, 1 - CONFIDENCE) > limit)
+
+
+def _criterion(name: str, unit: str, then: Held, now: Held, outcome: Outcome) -> Criterion:
+    limit = max(HARMLESS * 60, _OVER * then.a_minute)
+    return Criterion(
+        name, "cause", outcome.status, then.a_minute, now.a_minute, unit, limit, outcome.confidence, outcome.because,
+        outcome.needed_s,
+    )  # fmt: skip
+
+
+def _too_short(name: str, unit: str, was: float | None, now: Held) -> Criterion:
+    because = f"looked at for {len(now.windows) * WINDOW_NS / 1e9:.0f} s only"
+    return Criterion(name, "cause", "not enough data", was, now.a_minute, unit, None, None, because, _FEWEST * WINDOW_NS / 1e9)

@@ -1,0 +1,101 @@
+"""Whether the number of zombies stands still, and, if they were let go, is back to what it was before the leak."""
+
+from itertools import combinations
+
+from exhume.findings.leak_places import counted
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording
+from exhume.remedy.criteria import CONFIDENCE, Criterion
+from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, in_window, leaks
+from exhume.remedy.criteria_statistics import poisson_most
+
+NAME, UNIT = "zombies", "zombie cgroups"
+# A count that is so much less than it was at its most was brought down.
+_LET_GO = 0.8
+# A recording whose smallest count is this part of its largest saw the leak begin.
+_BEGAN = 0.5
+# Of all pairs of counts, so many must be in order of time for it to be growth and not a heap or a swing.
+_IN_ORDER = 0.75
+
+
+def zombie_count(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    now = in_window(after)
+    then = in_window(before) if before is not None else []
+    was = float(then[-1][1]) if then else None
+    if not now:
+        return Criterion(NAME, "cause", "not seen", was, None, UNIT, None, None, f"not counted: {after.why_off('memcg')}")
+    seconds, last = (now[-1][0] - now[0][0]) / 1e9, now[-1][1]
+    if seconds < SHORTEST_S:
+        because = f"counted for {seconds:.0f} s only"
+        return Criterion(NAME, "cause", "not enough data", was, last, UNIT, None, None, because, SHORTEST_S)
+    smallest = _smallest(now)
+    grown = smallest[-1] - min(smallest)
+    allowed = poisson_most(_allowed(before, after, thresholds) * seconds / 60, CONFIDENCE)
+    least = min(smallest)
+    if grown > allowed and _rising(smallest[smallest.index(least) :]):
+        because = f"their number grows: {grown:,} more in {seconds:,.0f} s"
+        return Criterion(NAME, "cause", "failed", was, last, UNIT, least + allowed, CONFIDENCE, because)
+    if then and _let_go(before, after, then, now):
+        return _back(then, last, was, after, thresholds)
+    steady = f"{grown:,} more in {seconds:,.0f} s, which is no growth" if grown > 0 else f"no more in {seconds:,.0f} s"
+    remain = ""
+    if _many(last, after, thresholds):
+        remain = f"; {last:,} remain, walked by whoever reads or reclaims: exhume zombies purge lets them go"
+    return Criterion(NAME, "cause", "passed", was, last, UNIT, least + allowed, CONFIDENCE, steady + remain)
+
+
+def _back(then: list[tuple[int, int]], last: int, was: float | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    """They were let go, by a purge or with a reboot: all of them?"""
+    first, most = min(count for _, count in then), max(count for _, count in then)
+    began = first <= _BEGAN * most
+    limit = first + thresholds.zombies_baseline if began else thresholds.zombies_floor
+    whence = f"back to the {first:,} that it began with" if began else f"below the {limit:,} that are no matter"
+    if last <= limit:
+        because = f"they were let go, and are {whence}: {last:,}, once {most:,}"
+        return Criterion(NAME, "cause", "passed", was, last, UNIT, limit, None, because)
+    because = f"they were let go, but are not {whence}: {last:,} are left of {most:,}"
+    return Criterion(NAME, "cause", "failed", was, last, UNIT, limit, None, because)
+
+
+def _let_go(before: Recording | None, after: Recording, then: list[tuple[int, int]], now: list[tuple[int, int]]) -> bool:
+    if before is not None and before.node.boot_id != after.node.boot_id:
+        return True
+    most = max(count for _, count in then)
+    return now[-1][1] < _LET_GO * most
+
+
+def _allowed(before: Recording | None, after: Recording, thresholds: Thresholds) -> float:
+    """A minute: what is harmless, what may be left of the leak, and what came elsewhere while it went on."""
+    harmless = thresholds.leak_per_minute
+    then, _ = leaks(before, after)
+    if then is None:
+        return harmless
+    places = then.leaking(harmless)
+    left = PART * then.bounds(then.at(places))[0] if places else 0.0
+    return max(harmless, left, _elsewhere(then, places))
+
+
+def _elsewhere(then: Leaks, places: list[str]) -> float:
+    others = [place for place in then.places if place not in places]
+    return then.bounds(then.at(others))[1] if others else 0.0
+
+
+def _smallest(counts: list[tuple[int, int]]) -> list[int]:
+    """Of each few seconds the smallest: what is on its way out is not counted."""
+    blocks: dict[int, int] = {}
+    for time, zombies in counts:
+        block = (time - counts[0][0]) // BLOCK_NS
+        blocks[block] = min(zombies, blocks.get(block, zombies))
+    return [blocks[block] for block in sorted(blocks)]
+
+
+def _rising(counts: list[int]) -> bool:
+    """Whether later counts are mostly the larger ones (the share of concordant pairs, as Kendall counts them)."""
+    step = max(1, len(counts) // 60)
+    pairs = list(combinations(counts[::step], 2))
+    return bool(pairs) and sum(later > earlier for earlier, later in pairs) >= _IN_ORDER * len(pairs)
+
+
+def _many(last: int, after: Recording, thresholds: Thresholds) -> bool:
+    live = counted(after)[-1][2]
+    return last >= thresholds.zombies_floor and last >= thresholds.zombies_per_live * live

@@ -1,0 +1,181 @@
+"""Whether the leak is over: how many zombies came, by place, before and after, and whether their number still grows.
+
+cgroup events tell each one that came and where, whatever else was let go meanwhile. Where they could not be watched, the count
+of the node does, which also has in it what comes and goes on every node; then both sides are counted so.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from exhume.findings.churn import churned
+from exhume.findings.leak_places import counted
+from exhume.findings.thresholds import Thresholds
+from exhume.node.cgroup_events import SETTLE_NS
+from exhume.recording.recording import Ints, Recording
+from exhume.remedy.criteria import CONFIDENCE, RATE, Criterion, Status
+from exhume.remedy.criteria_statistics import dispersion, gamma_below, poisson_lower, poisson_upper
+from exhume.text import printable
+
+EVENTS, COUNT = "cgroup events", "the count of the node"
+NODE = ""
+"""The place of all, where places are not known."""
+BLOCK_NS = 5_000_000_000
+# What is left of a leak that was stopped is at most so much of it, or no more than is harmless.
+PART = 0.05
+# In less time a burst looks like a rate.
+SHORTEST_S = 10.0
+# A count that falls by more than this, and by this share, was brought down: by a purge, by reclaim.
+_FELL, _FELL_SHARE = 20, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Leaks:
+    """Zombies that came and stayed: when, by the shape of the place that they lived in."""
+
+    start: int
+    seconds: float
+    source: str
+    places: dict[str, Ints] = field(default_factory=dict)
+
+    def at(self, places: Iterable[str] | None = None) -> Ints:
+        """Of some places, or of all."""
+        chosen = self.places.values() if places is None else [self.places[place] for place in places if place in self.places]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
+
+    def bounds(self, times: Ints, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Between what their rate a minute surely lies. Where they came in heaps, each heap counts as one."""
+        blocks = np.bincount((times - self.start) // BLOCK_NS, minlength=max(1, round(self.seconds * 1e9 / BLOCK_NS)))
+        heap = dispersion(blocks)
+        per = 60 * heap / max(self.seconds, 1e-9)
+        return poisson_lower(len(times) / heap, confidence) * per, poisson_upper(len(times) / heap, confidence) * per
+
+    def rate(self, times: Ints) -> float:
+        return 60 * len(times) / max(self.seconds, 1e-9)
+
+    def steady(self, times: Ints) -> bool:
+        """Whether they came all along: each third of the time has its part. What comes in a heap or two is no leak yet."""
+        thirds = np.bincount(np.clip((times - self.start) * 3 // max(1, int(self.seconds * 1e9)), 0, 2), minlength=3)
+        return bool(thirds.min() * 10 >= thirds.sum() > 0)
+
+    def leaking(self, harmless: float) -> list[str]:
+        """The places that surely have more than is harmless, the most first."""
+        surely = 1 - (1 - CONFIDENCE) / max(1, len(self.places))
+        found = [place for place, times in self.places.items() if self.bounds(times, surely)[0] > harmless]
+        return sorted(found, key=lambda place: (-len(self.places[place]), place))
+
+
+def by_events(recording: Recording) -> Leaks | None:
+    """None where they were not watched, or some were lost: what looks like a zombie may then be none."""
+    seen = churned(recording)
+    if not recording.on("cgroup-events") or seen.lost:
+        return None
+    start, end = recording.window
+    last = end - SETTLE_NS
+    places: dict[str, list[int]] = {}
+    for group in seen.groups:
+        if start <= group.life.removed <= last and group.life.zombie(end):
+            places.setdefault(group.shape, []).append(group.life.removed)
+    found = {place: np.array(sorted(times), dtype=np.int64) for place, times in places.items()}
+    return Leaks(start, max(0.0, (last - start) / 1e9), EVENTS, found)
+
+
+def by_count(recording: Recording) -> Leaks | None:
+    """By the growth of the smallest count of each few seconds: what is on its way out is not counted. What fell was let go."""
+    counts = in_window(recording)
+    if len(counts) < 2:
+        return None
+    start = counts[0][0]
+    blocks: dict[int, int] = {}
+    for time, zombies in counts:
+        block = (time - start) // BLOCK_NS
+        blocks[block] = min(zombies, blocks.get(block, zombies))
+    came: list[int] = []
+    base = most = blocks[0]
+    for block, zombies in sorted(blocks.items()):
+        if zombies < most - max(_FELL, _FELL_SHARE * most):
+            base = most = zombies
+        came += [start + block * BLOCK_NS] * max(0, zombies - most)
+        most = max(most, zombies)
+    # What came and went again is no leak: of the last stretch no more stayed than the count has grown by.
+    left = max(0, max(0, blocks[max(blocks)] - base) - (most - base) + len(came))
+    times = np.array(came[:left], dtype=np.int64)
+    return Leaks(start, (counts[-1][0] - start) / 1e9, COUNT, {NODE: times} if left else {})
+
+
+def in_window(recording: Recording) -> list[tuple[int, int]]:
+    """(time, zombies of the node), of the recording's own time."""
+    start, end = recording.window
+    return [(time, zombies) for time, zombies, _ in counted(recording) if start - BLOCK_NS <= time <= end + BLOCK_NS]
+
+
+def leaks(before: Recording | None, after: Recording) -> tuple[Leaks | None, Leaks | None]:
+    """Both by the same source."""
+    now = by_events(after)
+    if before is None:
+        return None, now or by_count(after)
+    then = by_events(before)
+    if then is not None and now is not None:
+        return then, now
+    return by_count(before) or then, by_count(after) or now
+
+
+def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    then, now = leaks(before, after)
+    harmless = thresholds.leak_per_minute
+    if now is None:
+        why = after.why_off("memcg") if not after.on("memcg") else after.why_off("cgroup-events")
+        return Criterion(RATE, "cause", "not seen", None, None, "zombies a minute", None, None, f"not visible: {why}")
+    places = then.leaking(harmless) if then is not None else []
+    if not places and then is not None and then.bounds(then.at())[0] > harmless:
+        places = sorted({*then.places, *now.places})
+    limit, was = harmless, None
+    if then is not None:
+        mine = then.at(places) if places else then.at()
+        was = then.rate(mine)
+        limit = max(harmless, PART * then.bounds(mine)[0]) if places else harmless
+    elsewhere = [place for place in now.leaking(harmless) if place not in places and now.steady(now.at([place]))]
+    chosen = places or elsewhere[:1] or _most(now)
+    times = now.at(chosen)
+    lower, upper = now.bounds(times)
+    if not places and not elsewhere:
+        lower = 0.0
+    where = _where(places or elsewhere[:1])
+    status, confidence, because, needed = _judged(now, times, lower, upper, limit, harmless, where)
+    if status != "failed" and elsewhere and now.seconds >= SHORTEST_S:
+        times = now.at(elsewhere[:1])
+        lower, _ = now.bounds(times)
+        status, confidence, needed = "failed", CONFIDENCE, None
+        because = f"zombies come elsewhere{_where(elsewhere[:1])}: {lower:,.1f} a minute at least"
+    said = f"{because} ({now.source}, {now.seconds:,.0f} s)"
+    return Criterion(RATE, "cause", status, was, now.rate(times), "zombies a minute", limit, confidence, said, needed)
+
+
+def _judged(
+    now: Leaks, times: Ints, lower: float, upper: float, limit: float, harmless: float, where: str
+) -> tuple[Status, float | None, str, float | None]:
+    count, minutes = len(times), now.seconds / 60
+    came = f"{count:,} came{where}" if count else f"none came{where}"
+    if now.seconds < SHORTEST_S:
+        return "not enough data", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", 60 * 3.0 / limit
+    if lower > harmless:
+        sure = 1 - gamma_below(count, harmless * minutes)
+        return "failed", max(CONFIDENCE, sure), f"the leak goes on: {came}, {lower:,.1f} a minute at least", None
+    if upper <= limit:
+        sure = gamma_below(count + 1, limit * minutes)
+        return "passed", max(CONFIDENCE, sure), f"{came}: at most {upper:,.1f} a minute", None
+    longer = max(now.seconds, 60 * poisson_upper(count, CONFIDENCE) / limit)
+    return "not enough data", None, f"{came}: it may still be up to {upper:,.1f} a minute", longer
+
+
+def _most(now: Leaks) -> list[str]:
+    return [max(now.places, key=lambda place: (len(now.places[place]), place))] if now.places else []
+
+
+def _where(places: list[str]) -> str:
+    named = [printable(place, 80) for place in places if place != NODE]
+    if not named:
+        return ""
+    more = f" and {len(named) - 1} other place{'s' * (len(named) > 2)}" if len(named) > 1 else ""
+    return f" in {named[0]}{more}"

@@ -1,0 +1,180 @@
+"""What shows beside the causes: things that are started again and again, throttling, reclaim, late polls of the network.
+
+A loop is a cause: whoever still crashes will leak again. The others are signs, told with their numbers: a node has them for
+many reasons, and a leak that is over does not fail because somebody else's quota is small.
+"""
+
+import numpy as np
+
+from exhume.findings import cpu_throttled, crash_loop, reclaim
+from exhume.findings.model import Examined, Finding
+from exhume.findings.rates import rate
+from exhume.findings.stalls import stalls
+from exhume.findings.stretches import growth
+from exhume.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording
+from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
+from exhume.remedy.criteria_statistics import poisson_lower, ranked_lower, rarer, share_bounds
+from exhume.text import printable
+
+# A poll that comes so late is late, us: from here on a bucket of the histogram of powers of two begins.
+LATE_US = 1 << 13
+_LATE_BUCKET = LATE_US.bit_length()
+# Of polls that come late, so many are no matter.
+LATE_SHARE = 0.001
+# A loop that went on would show itself three times in so many of its periods with 95 %.
+_PERIODS = 3.0
+_QUIET_NS = 10_000_000_000
+
+
+def restarts(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    name, unit = "restarts", "loops"
+    now = crash_loop.detect(after, thresholds)
+    then = _grave(crash_loop.detect(before, thresholds)) if before is not None else []
+    was = float(len(then)) if before is not None else None
+    if now.unseen:
+        return Criterion(name, "cause", "not seen", was, None, unit, 0, None, now.unseen)
+    start, end = after.window
+    found = _grave(now)
+    loops = [loop for loop in found if loop.end >= max(start, end - _still_ns(loop))]
+    if loops:
+        again = {loop.subject for loop in then}
+        said = (f"{printable(loop.summary, 200)}{'' if loop.subject in again or not then else ' (new)'}" for loop in loops)
+        return Criterion(name, "cause", "failed", was, len(loops), unit, 0, None, "; ".join(said))
+    seconds, slowest = (end - start) / 1e9, max((_period_s(loop) for loop in then), default=0.0)
+    if seconds < _PERIODS * slowest:
+        because = f"the loop of before had a period of {slowest:.0f} s, and this was {seconds:.0f} s"
+        return Criterion(name, "cause", "not enough data", was, 0, unit, 0, None, because, _PERIODS * slowest)
+    because = f"{printable(then[0].subject)} is not started again" if then else now.ruled_out or "nothing crashes in a loop"
+    if over := [loop.subject for loop in found if loop.end >= start]:
+        because += f"; a loop of {printable(over[0], 80)} came and went"
+    return Criterion(name, "cause", "passed", was, 0, unit, 0, CONFIDENCE if slowest else None, because)
+
+
+def _still_ns(loop: Finding) -> int:
+    """How long ago it may have been seen last and still go on."""
+    return max(_QUIET_NS, round(_PERIODS * _period_s(loop) * 1e9))
+
+
+def _grave(examined: Examined) -> list[Finding]:
+    return [finding for finding in examined.findings if finding.severity != "info"]
+
+
+def _period_s(loop: Finding) -> float:
+    return loop.number("period")
+
+
+def throttling(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    """By the group that is held back most."""
+    name, unit, limit = "CPU throttling", "of a group's periods", thresholds.throttled_warning_ratio
+    was = _worst_share(before)[0] if before is not None and before.on("throttling") else None
+    examined = cpu_throttled.detect(after, thresholds)
+    if examined.unseen:
+        return Criterion(name, "sign", "not seen", was, None, unit, limit, None, examined.unseen)
+    share, throttled, periods, group = _worst_share(after)
+    grave = _grave(examined)
+    if grave:
+        return Criterion(name, "sign", "failed", was, share, unit, limit, None, grave[0].summary)
+    if not periods:
+        return Criterion(name, "sign", "passed", was, 0.0, unit, limit, None, "no group with a quota ran")
+    _, high = share_bounds(throttled, periods, CONFIDENCE)
+    because = f"{throttled:,} of {periods:,} periods of {printable(group, 60)}, surely no more than {high:.0%}"
+    if high > limit:
+        return Criterion(name, "sign", "not enough data", was, share, unit, limit, None, because)
+    return Criterion(name, "sign", "passed", was, share, unit, limit, CONFIDENCE, because)
+
+
+def _worst_share(recording: Recording) -> tuple[float, int, int, str]:
+    """Share, throttled periods, periods, and which group."""
+    found = (0.0, 0, 0, "")
+    for at in recording.counters("cpu_periods"):
+        periods, throttled = growth(recording, "cpu_periods", at), growth(recording, "cpu_throttled_periods", at)
+        if periods is None or throttled is None or periods.amount.sum() <= 0:
+            continue
+        all_, some = round(periods.amount.sum()), round(throttled.amount.sum())
+        found = max(found, (some / all_, min(some, all_), all_, dict(at).get("cgroup", "")))
+    return found
+
+
+def reclaims(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    name, unit, limit = "direct reclaim", "pages a second", float(thresholds.direct_reclaim_pages)
+    counter = "vmstat_pgscan_direct"
+    was = rate(before, counter) if before is not None else None
+    examined, now = reclaim.detect(after, thresholds), rate(after, counter)
+    if examined.unseen or now is None:
+        return Criterion(name, "sign", "not seen", was, now, unit, limit, None, examined.unseen or "nothing counted it twice")
+    grave = _grave(examined)
+    if grave:
+        return Criterion(name, "sign", "failed", was, now, unit, limit, None, grave[0].summary)
+    chance = 1.0
+    if before is not None and (then := growth(before, counter)) is not None and (steps := growth(after, counter)) is not None:
+        chance = ranked_lower(*(np.divide(one.amount, one.per, where=one.per > 0, out=one.amount * 0) for one in (steps, then)))
+    if now > limit:
+        because = "more than is told, though nobody is seen to wait for it"
+        return Criterion(name, "sign", "failed", was, now, unit, limit, None, because)
+    fell = was is not None and was > limit and chance <= 1 - CONFIDENCE
+    because = "it fell for sure" if fell else examined.ruled_out or "less than is told"
+    return Criterion(name, "sign", "passed", was, now, unit, limit, 1 - chance if fell else None, because)
+
+
+def late_polls(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    """Of the polls of network devices that were measured, those that came late: exact counts, from the histograms."""
+    name, unit = "late polls of the network", "of the polls"
+    then = _late(before) if before is not None else (0, 0)
+    late, polls = _late(after)
+    was = then[0] / then[1] if then[1] else None
+    if not polls:
+        why = "no poll was measured" if after.on("latency") else after.why_off("latency")
+        return Criterion(name, "sign", "not seen", was, None, unit, LATE_SHARE, None, why)
+    low, high = share_bounds(late, polls, CONFIDENCE)
+    said = f"{late:,} of {polls:,} came more than {LATE_US / 1000:.0f} ms late"
+    status: Status = "failed" if low > LATE_SHARE else "passed" if high <= LATE_SHARE else "not enough data"
+    sure = None if status == "not enough data" else CONFIDENCE
+    return Criterion(name, "sign", status, was, late / polls, unit, LATE_SHARE, sure, said)
+
+
+def _late(recording: Recording) -> tuple[int, int]:
+    table = recording["latency"]
+    late = polls = 0
+    for what, stage, histogram in zip(table.texts("what"), table.texts("stage"), table.lists("histogram"), strict=True):
+        if what == "napi" and stage == "wait":
+            late += sum(histogram[_LATE_BUCKET:])
+            polls += sum(histogram)
+    return late, polls
+
+
+def network_stalls(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
+    """Polls that were not made for so long that they are told; they are found at all times."""
+    name, unit = "stalls of the network", "a minute"
+    start, end = after.window
+    minutes = max((end - start) / 60e9, 1e-9)
+    was, chance = None, 1.0
+    now = _stalled(after, thresholds)
+    if before is not None and before.on("latency"):
+        first, last = before.window
+        then = _stalled(before, thresholds)
+        was = len(then) / max((last - first) / 60e9, 1e-9)
+        chance = rarer(len(then), (last - first) / 1e9, len(now), (end - start) / 1e9)
+    if not after.on("latency"):
+        return Criterion(name, "sign", "not seen", was, None, unit, None, None, after.why_off("latency"))
+    limit = thresholds.napi_stalls / 10
+    longest = max(now, default=0)
+    said = f"{len(now):,} of {thresholds.napi_stall_ms} ms or more" + (f", the longest {longest:,} ms" if now else "")
+    if longest >= thresholds.napi_stall_warning_ms or poisson_lower(len(now), CONFIDENCE) / minutes > limit:
+        return Criterion(name, "sign", "failed", was, len(now) / minutes, unit, limit, CONFIDENCE, said)
+    fell = was is not None and was > limit
+    if fell and chance > 1 - CONFIDENCE:
+        because = f"{said}: that may be chance"
+        return Criterion(name, "sign", "not enough data", was, len(now) / minutes, unit, limit, None, because)
+    sure = 1 - chance if fell else None
+    return Criterion(name, "sign", "passed", was, len(now) / minutes, unit, limit, sure, said)
+
+
+def _stalled(recording: Recording, thresholds: Thresholds) -> list[int]:
+    """Their lengths, ms."""
+    start, end = recording.window
+    return [
+        stall.ms
+        for stall in stalls(recording)
+        if stall.what == "napi" and stall.ms >= thresholds.napi_stall_ms and start <= stall.end <= end
+    ]

@@ -1,0 +1,223 @@
+"""An incident from its first sign to the policy that keeps it from coming back, step by step: done or open, by the evidence.
+
+Each step is a function of what is known; none of them looks at the node. The first that is open is the one to do next.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from exhume.findings.thresholds import Thresholds
+from exhume.node.owners import owner
+from exhume.remedy.proof import Proof
+from exhume.text import printable
+from exhume.verdict.policy import Policy
+from exhume.verdict.report import Report
+
+SCHEMA: Final = "exhume.checklist/1"
+State = Literal["done", "open", "not needed"]
+# The window that the last step but one asks for; a little less is as good.
+WINDOW_S: Final = 600.0
+_NEARLY: Final = 0.95
+_AUDITED: Final = ("starts", "harmful", "unused", "needed")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """As systemd has it now."""
+
+    active: str
+    enabled: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything that the steps go by; what could not be learnt is None, with the reason in `why`."""
+
+    cgroups: str = ""
+    memory_at: str = ""
+    zombies: int | None = None
+    live: int = 0
+    places: tuple[tuple[str, int], ...] = ()
+    """Where zombies lived, and how many; the most first."""
+    report: Report | None = None
+    """The diagnosis of what the flight recorder has."""
+    recorded_h: float = 0.0
+    units: dict[str, Unit] | None = None
+    audit: dict[str, Any] | None = None
+    proof: Proof | None = None
+    incident_end: str = ""
+    """RFC 3339: a proof of an earlier time is of another incident."""
+    policy: Policy | None = None
+    done: tuple[tuple[str, str], ...] = ()
+    """Of each application of a plan: its name, and all that its journal says."""
+    why: dict[str, str] = field(default_factory=dict)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """Units that the diagnosis names, the worst first."""
+        if self.report is None:
+            return ()
+        subjects = [self.report.verdict.subject, *(culprit.subject for culprit in self.report.verdict.culprits)]
+        named = (subject if "/" not in subject else owner(subject).unit for subject in subjects)
+        return tuple(dict.fromkeys(name for name in named if name.endswith((".service", ".timer", ".socket"))))
+
+    @property
+    def sick(self) -> bool:
+        return self.report is not None and self.report.health in ("warning", "critical")
+
+    @property
+    def many(self) -> bool:
+        floor, ratio = self.thresholds.zombies_floor, self.thresholds.zombies_per_live
+        return self.zombies is not None and self.zombies >= floor and self.zombies >= ratio * self.live
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    state: State
+    evidence: str
+    command: str = ""
+    """What to type, where it is open."""
+
+
+def cgroup_version(known: Known) -> Step:
+    name = "know the cgroup version"
+    if not known.cgroups or known.cgroups == "none":
+        return Step(name, "open", known.why.get("cgroups", "no cgroup hierarchy is visible"), "exhume check -v")
+    where = f", memory is at {printable(known.memory_at)}" if known.memory_at else ""
+    return Step(name, "done", f"{known.cgroups}{where}")
+
+
+def scan(known: Known) -> Step:
+    name = "count and name the zombies"
+    if known.zombies is None:
+        return Step(name, "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
+    said = f"{known.zombies:,} zombie memory cgroups, {known.live:,} live"
+    if known.many and not known.places:
+        return Step(name, "open", f"{said}; where they lived is not known", "sudo exhume zombies")
+    most = f"; {known.places[0][1]:,} lived in {printable(known.places[0][0], 80)}" if known.places else ""
+    return Step(name, "done", said + most)
+
+
+def correlate(known: Known) -> Step:
+    """More nodes from the same image inherit the leak: the cause comes before capacity."""
+    name = "find the cause before adding nodes"
+    if known.report is None:
+        return Step(name, "open", known.why.get("report", "nothing is recorded"), "sudo exhume record --for 1h")
+    verdict = known.report.verdict
+    if known.sick and verdict.cause is None:
+        return Step(
+            name, "open", f"the node suffered, and the cause is not visible: {verdict.summary}", "sudo exhume diagnose -v"
+        )
+    if not known.sick:
+        return Step(name, "done", f"no incident in {known.recorded_h:,.1f} h of recording")
+    return Step(name, "done", f"{verdict.summary} ({verdict.confidence:.0%} sure)")
+
+
+def audit(known: Known) -> Step:
+    name = "audit what starts by itself"
+    if known.audit is None:
+        why = known.why.get("audit", "no audit is kept")
+        return Step(name, "open", why, "sudo sh -c 'exhume audit --json > /var/lib/exhume/audit.json'")
+    return Step(name, "done", _audited(known.audit))
+
+
+def _audited(document: dict[str, Any]) -> str:
+    counts = document.get("counts")
+    if not isinstance(counts, dict) or not all(isinstance(counts.get(word), int) for word in _AUDITED):
+        return "an audit is kept"
+    return "{starts:,} things start by themselves: {harmful:,} harmful, {unused:,} unused, {needed:,} needed".format(**counts)
+
+
+def disable(known: Known) -> Step:
+    name = "disable what leaks"
+    if not known.culprits:
+        if known.sick:
+            return Step(name, "open", "no unit is named as the culprit", "sudo exhume diagnose")
+        return Step(name, "not needed", "nothing is accused")
+    unit = known.culprits[0]
+    if known.units is None:
+        why = known.why.get("units", "systemd was not asked")
+        return Step(
+            name, "open", f"whether {printable(unit)} still runs is not known: {why}", f"sudo exhume fix {printable(unit)}"
+        )
+    for unit in known.culprits:
+        state = known.units.get(unit)
+        if state is not None and (
+            state.active not in ("inactive", "failed") or state.enabled in ("enabled", "enabled-runtime")
+        ):
+            told = f"{printable(unit)} is {state.active}, {state.enabled or 'not known whether enabled'}"
+            return Step(name, "open", told, f"sudo exhume fix {printable(unit)}")
+    by = next((f", by {identity}" for identity, text in reversed(known.done) if known.culprits[0] in text), "")
+    return Step(name, "done", f"{', '.join(map(printable, known.culprits))}: neither running nor enabled{by}")
+
+
+def clean_up(known: Known) -> Step:
+    name = "let the zombies go"
+    if known.zombies is None:
+        return Step(name, "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
+    if known.many:
+        return Step(name, "open", f"{known.zombies:,} are left, {known.live:,} live", "sudo exhume zombies purge --dry-run")
+    return Step(name, "done", f"{known.zombies:,} zombies are no matter")
+
+
+def validate(known: Known) -> Step:
+    name, command = "validate for ten minutes", "sudo exhume verify --for 10m"
+    proof = known.proof
+    if proof is None:
+        return Step(name, "open", known.why.get("proof", "no proof is kept"), command)
+    if known.incident_end and proof.after.start and proof.after.start < known.incident_end:
+        return Step(name, "open", f"the proof of {proof.after.end} is older than the last incident", command)
+    if proof.passed is not True:
+        return Step(name, "open", f"{proof.after.end}: {proof.summary}", command)
+    if proof.after.seconds < _NEARLY * WINDOW_S:
+        return Step(name, "open", f"passed, but over {proof.after.seconds / 60:.1f} min only", command)
+    return Step(name, "done", f"passed at {proof.after.end} over {proof.after.seconds / 60:.0f} min: {proof.summary}")
+
+
+def lifecycle(known: Known) -> Step:
+    name = "write it into the image's policy"
+    if known.policy is None:
+        return Step(name, "open", known.why.get("policy", "no policy was named"), "exhume audit --write-policy policy.toml")
+    nobody = [one.name for one in known.policy.agents if not one.owner]
+    if nobody:
+        told = f"{len(nobody):,} of {len(known.policy.agents):,} agents have no owner, {printable(nobody[0])} first"
+        return Step(name, "open", told, "exhume audit --policy policy.toml")
+    kept = [unit for unit in known.culprits if (found := known.policy.find(unit)) is not None and not found.images]
+    if kept:
+        told = f"{printable(kept[0])} leaked, and the policy lets every image have it"
+        return Step(name, "open", told, "exhume audit --policy policy.toml")
+    return Step(name, "done", f"{len(known.policy.agents):,} agents, each with an owner")
+
+
+STEPS: Final[tuple[Callable[[Known], Step], ...]] = (
+    cgroup_version,
+    scan,
+    correlate,
+    audit,
+    disable,
+    clean_up,
+    validate,
+    lifecycle,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checklist:
+    hostname: str
+    steps: tuple[Step, ...]
+
+    @property
+    def next(self) -> Step | None:
+        return next((step for step in self.steps if step.state == "open"), None)
+
+
+def checklist(known: Known, hostname: str = "") -> Checklist:
+    return Checklist(hostname, tuple(step(known) for step in STEPS))
+
+
+def as_json(made: Checklist) -> dict[str, Any]:
+    return {"schema": SCHEMA, **asdict(made), "next": made.next.name if made.next is not None else None}

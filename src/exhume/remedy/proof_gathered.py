@@ -1,0 +1,176 @@
+"""What the checklist goes by, gathered: the live node, the flight recorder's folder, what was kept of audit, proof and policy.
+
+Each source is asked by itself. One that is not there, or is not readable, leaves its reason and nothing else fails.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from exhume.errors import ExhumeError
+from exhume.findings.leak_places import counted, named
+from exhume.findings.thresholds import Thresholds
+from exhume.kernel.clock import Clock
+from exhume.node.cgroups import Tree
+from exhume.node.facts import facts
+from exhume.node.root import Root
+from exhume.node.units import Units
+from exhume.recorder.zombies import record_zombies
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Recording
+from exhume.remedy import proof
+from exhume.remedy.proof_checklist import Known, Unit
+from exhume.verdict import policy
+from exhume.verdict.diagnose import diagnose_folder
+from exhume.verdict.report import wall
+
+STATE = "/var/lib/exhume"
+PROOF, AUDIT, JOURNALS = "proof.json", "audit.json", "remedy"
+LARGEST = 64 << 20
+
+
+def gathered(
+    root: Root,
+    folder: str,
+    thresholds: Thresholds,
+    state: str = STATE,
+    audit_file: str | None = None,
+    proof_file: str | None = None,
+    policy_file: str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Known:
+    """Files that were named must be there and be what they should be; those that are only looked for need not."""
+    known = Known(thresholds=thresholds)
+    for name, learn in (
+        ("cgroups", lambda: _cgroups(root)),
+        ("zombies", lambda: _zombies(root)),
+        ("report", lambda: _recorded(folder, thresholds, progress)),
+        ("units", lambda: _units(root)),
+        ("audit", lambda: {"audit": _audit(audit_file or os.path.join(state, AUDIT))}),
+        ("proof", lambda: {"proof": _proof(proof_file or os.path.join(state, PROOF))}),
+        ("policy", lambda: {"policy": _policy(policy_file)}),
+        ("done", lambda: {"done": _journals(os.path.join(state, JOURNALS))}),
+    ):
+        try:
+            known = replace(known, **learn())
+        except ExhumeError as error:
+            if (name, True) in (("audit", bool(audit_file)), ("proof", bool(proof_file)), ("policy", bool(policy_file))):
+                raise
+            known.why[name] = str(error)
+    return known
+
+
+def _cgroups(root: Root) -> dict[str, Any]:
+    tree = Tree(root)
+    memory = tree.layout.of("memory")
+    return {"cgroups": facts(root, tree.layout).cgroups, "memory_at": f"/{memory.path.lstrip('/')}" if memory else ""}
+
+
+def _zombies(root: Root) -> dict[str, Any]:
+    recording = record_zombies(root)
+    places, total = named(recording)
+    walked, live = recording.counter("memcg_walk_zombies"), recording.counter("memcg_walk_live")
+    counts = counted(recording)
+    zombies = total or (walked.last if walked is not None else counts[-1][1] if counts else None)
+    alive = live.last if live is not None else counts[-1][2] if counts else 0
+    return {"zombies": zombies, "live": alive, "places": tuple((place.path, place.zombies) for place in places[:3])}
+
+
+def _recorded(path: str, thresholds: Thresholds, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    """The last incident of this boot, or of the one before where this one has none."""
+    for boot in (0, -1):
+        try:
+            folder = Folder(path, boot)
+        except ExhumeError:
+            if boot:
+                break
+            raise
+        report = diagnose_folder(folder, thresholds, progress=progress)
+        start, end = folder.window
+        found: dict[str, Any] = {"report": report, "recorded_h": (end - start) / 3600e9}
+        if report.incidents:
+            last = max(one.end for one in report.incidents)
+            return found | {"incident_end": wall(folder.load(last - 10**9, last + 10**9, ("anchors",)), last)}
+        if not boot:
+            first = found
+    return first
+
+
+def _units(root: Root) -> dict[str, Any]:
+    recording = Recording(facts(root, Tree(root).layout))
+    with Clock() as clock:
+        Units(root).read(recording, clock.now())
+    rows = recording["units"].rows()
+    return {"units": {row["unit"]: Unit(row["active"], row["enabled"], row["restarts"]) for row in rows}}
+
+
+def _audit(path: str) -> dict[str, Any]:
+    document = _json(path, "no audit is kept")
+    if not str(document.get("schema", "")).startswith("exhume.audit/"):
+        raise ExhumeError(f"{path} is no audit: exhume audit --json makes one")
+    return document
+
+
+def _proof(path: str) -> proof.Proof:
+    return proof.from_json(_json(path, "no proof is kept"))
+
+
+def _policy(path: str | None) -> policy.Policy:
+    if path is None:
+        raise ExhumeError("no policy was named (--policy)")
+    return policy.parse(_read(path, "no policy"), path)
+
+
+def _journals(path: str) -> tuple[tuple[str, str], ...]:
+    """Of each application of a plan its name and its text: what was done is told by exhume history."""
+    found = []
+    with suppress(OSError):
+        for name in sorted(os.listdir(path)):
+            if name.endswith(".jsonl"):
+                with suppress(ExhumeError):
+                    text = _read(os.path.join(path, name), "").decode("utf-8", "backslashreplace")
+                    found.append((name.removesuffix(".jsonl"), text))
+    return tuple(found[-20:])
+
+
+def _json(path: str, missing: str) -> dict[str, Any]:
+    try:
+        document = json.loads(_read(path, missing))
+    except (ValueError, RecursionError):
+        raise ExhumeError(f"{path} is not JSON") from None
+    if not isinstance(document, dict):
+        raise ExhumeError(f"{path} is not what exhume writes: there is no object in it")
+    return document
+
+
+def _read(path: str, missing: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise ExhumeError(f"{missing}: there is no {path}") from None
+    except OSError as error:
+        raise ExhumeError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > LARGEST:
+        raise ExhumeError(f"{path} is too large for what it should be")
+    return raw
+
+
+def keep(made: proof.Proof, state: str = STATE) -> str:
+    """Writes the proof down for the checklist and for the history, where the node has a place for it; where to, or nothing."""
+    path = os.path.join(state, PROOF)
+    temporary = f"{path}.part-{os.getpid()}"
+    try:
+        with open(temporary, "x") as file:
+            json.dump(proof.as_json(made), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        return ""
+    return path

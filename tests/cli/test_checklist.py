@@ -1,0 +1,209 @@
+"""exhume checklist: each step by what is known, and the whole of a node as its files have it."""
+
+import json
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.cli.checklist_text import markdown, render
+from exhume.cli.main import main
+from exhume.cli.terminal import Style
+from exhume.errors import ExhumeError
+from exhume.findings.thresholds import Thresholds
+from exhume.node.root import Root
+from exhume.remedy import proof_checklist as steps
+from exhume.remedy.proof import Proof, as_json, prove
+from exhume.remedy.proof_checklist import Known, State, Step, Unit, checklist
+from exhume.remedy.proof_gathered import gathered
+from exhume.verdict.diagnose import diagnose
+from exhume.verdict.policy import Listed, Policy
+from exhume.verdict.report import Report
+from tests.incidents.quiet import healthy_and_busy
+from tests.incidents.zombies import as_published
+from tests.pictures.told import write
+from tests.remedy.made_proof import Made, node
+from tests.trees import incident
+
+CAPTURE = pytest.CaptureFixture[str]
+CURED = Made(2, seconds=600, leak=0, walk_s=0, zombies=60, cpus=5)
+
+
+@pytest.fixture(scope="module")
+def sick() -> Report:
+    return diagnose(as_published().recording, Thresholds())
+
+
+@pytest.fixture(scope="module")
+def well() -> Report:
+    return diagnose(healthy_and_busy().recording, Thresholds())
+
+
+@pytest.fixture(scope="module")
+def passed() -> Proof:
+    return prove(None, node(CURED), Thresholds())
+
+
+def known(report: Report | None = None, **more: object) -> Known:
+    return replace(Known(report=report), **more)  # type: ignore[arg-type]
+
+
+def test_the_version_of_cgroups() -> None:
+    assert steps.cgroup_version(known(cgroups="v1", memory_at="/sys/fs/cgroup/memory")).state == "done"
+    assert steps.cgroup_version(known()).state == "open"
+    assert steps.cgroup_version(known(cgroups="none")).state == "open"
+
+
+@pytest.mark.parametrize(
+    ("zombies", "live", "places", "state"),
+    [
+        (None, 0, (), "open"),
+        (68_440, 240, (), "open"),
+        (68_440, 240, (("/docker/<id>", 68_000),), "done"),
+        (100, 240, (), "done"),
+    ],
+)
+def test_the_zombies_are_counted_and_named(
+    zombies: int | None, live: int, places: tuple[tuple[str, int], ...], state: State
+) -> None:
+    assert steps.scan(known(zombies=zombies, live=live, places=places)).state == state
+
+
+@pytest.mark.parametrize(("zombies", "state"), [(None, "open"), (68_440, "open"), (80, "done")])
+def test_the_zombies_are_let_go(zombies: int | None, state: State) -> None:
+    assert steps.clean_up(known(zombies=zombies, live=240)).state == state
+
+
+def test_the_cause_comes_before_more_nodes(sick: Report, well: Report) -> None:
+    assert steps.correlate(known()).command == "sudo exhume record --for 1h"
+    assert "ecs.service" in steps.correlate(known(sick)).evidence
+    assert steps.correlate(known(well, recorded_h=3.0)).evidence == "no incident in 3.0 h of recording"
+    blind = replace(sick, verdict=replace(sick.verdict, cause=None))
+    assert steps.correlate(known(blind)).state == "open"
+
+
+@pytest.mark.parametrize(
+    ("units", "state"),
+    [
+        (None, "open"),
+        ({"ecs.service": Unit("active", "enabled", 0)}, "open"),
+        ({"ecs.service": Unit("activating", "disabled", 9)}, "open"),
+        ({"ecs.service": Unit("inactive", "enabled", 0)}, "open"),
+        ({"ecs.service": Unit("failed", "masked", 0)}, "done"),
+        ({"ecs.service": Unit("inactive", "disabled", 0)}, "done"),
+        ({}, "done"),
+    ],
+)
+def test_the_culprit_is_disabled(sick: Report, units: dict[str, Unit] | None, state: State) -> None:
+    step = steps.disable(known(sick, units=units))
+    assert step.state == state
+    assert (step.command == "sudo exhume fix ecs.service") == (state == "open")
+
+
+def test_who_is_accused_by_nobody_need_not_be_disabled(well: Report, sick: Report) -> None:
+    assert steps.disable(known(well, units={})).state == "not needed"
+    nobody = replace(sick, verdict=replace(sick.verdict, subject="", culprits=()))
+    assert steps.disable(known(nobody, units={})).state == "open"
+    done = known(sick, units={}, done=(("20260101-120000", '{"unit":"ecs.service"}'),))
+    assert steps.disable(done).evidence.endswith("by 20260101-120000")
+
+
+def test_the_validation_is_of_ten_minutes_and_of_this_incident(passed: Proof) -> None:
+    assert steps.validate(known(proof=passed)).state == "done"
+    assert steps.validate(known()).command == "sudo exhume verify --for 10m"
+    assert steps.validate(known(proof=replace(passed, passed=None))).state == "open"
+    assert steps.validate(known(proof=replace(passed, passed=False))).state == "open"
+    short = replace(passed, after=replace(passed.after, seconds=60.0))
+    assert steps.validate(known(proof=short)).state == "open"
+    assert "older" in steps.validate(known(proof=passed, incident_end="2099-01-01T00:00:00.000Z")).evidence
+
+
+def test_the_policy_has_an_owner_for_each_and_does_not_let_the_culprit_in(sick: Report) -> None:
+    owned = Listed("kubelet.service", owner="platform", review=date(2027, 1, 1))
+    assert steps.lifecycle(known(sick)).state == "open"
+    assert steps.lifecycle(known(sick, policy=Policy((owned,)))).state == "done"
+    assert "no owner" in steps.lifecycle(known(sick, policy=Policy((owned, Listed("cron.service"))))).evidence
+    culprit = Listed("ecs.service", owner="platform")
+    assert "lets every image" in steps.lifecycle(known(sick, policy=Policy((culprit,)))).evidence
+
+
+@given(st.fixed_dictionaries({"counts": st.none() | st.integers() | st.dictionaries(st.text(max_size=5), st.integers())}))
+def test_any_audit_is_evidence_of_one(document: dict[str, object]) -> None:
+    assert steps.audit(known(audit=document)).state == "done"
+
+
+def test_the_next_step_is_the_first_that_is_open(sick: Report, passed: Proof) -> None:
+    made = checklist(known(sick, cgroups="v1", zombies=68_440, live=240, places=(("/docker/<id>", 68_000),), audit={}))
+    assert made.next is not None
+    assert made.next.name == "disable what leaks"
+    whole = known(
+        sick, cgroups="v1", zombies=50, live=240, audit={}, units={}, proof=passed,
+        policy=Policy((Listed("sshd.service", owner="platform"),)),
+    )  # fmt: skip
+    assert checklist(whole).next is None
+    assert render(checklist(whole), Style(sys.stdout, False), 80).endswith("Every step is done.\n")
+
+
+def test_hostile_evidence_is_shown_harmless() -> None:
+    made = steps.Checklist("a`b\x1b", (Step("one", "open", "x\x1b[31m <img> [a](b) `c`", "exhume check"),))
+    for text in (markdown(made), render(made, Style(sys.stdout, False), 60)):
+        assert "\x1b" not in text
+    assert "- [ ] **one**" in markdown(made)
+    assert "\\<img\\>" in markdown(made)
+
+
+def test_a_node_is_walked_through_its_steps(tmp_path: Path, capsys: CAPTURE, passed: Proof) -> None:
+    """Its tree as files, its recording as the recorder wrote it, and what was kept of audit and proof."""
+    host, state = tmp_path / "host", tmp_path / "host/var/lib/exhume"
+    incident(host)
+    state.mkdir(parents=True)
+    recording = write(tmp_path / "recording", as_published().recording)
+    argv = ["checklist", "--host", str(host), "--dir", recording]
+    assert main([*argv, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "exhume.checklist/1"
+    found = {step["name"]: step for step in document["steps"]}
+    assert found["know the cgroup version"]["state"] == "done"
+    assert "ecs.service" in found["find the cause before adding nodes"]["evidence"]
+    assert found["let the zombies go"]["state"] == "open"
+    counts = {"starts": 30, "harmful": 1, "unused": 4, "needed": 25}
+    (state / "audit.json").write_text(json.dumps({"schema": "exhume.audit/1", "counts": counts}))
+    (state / "proof.json").write_text(json.dumps(as_json(passed)))
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[agents."sshd.service"]\nowner = "platform"\n')
+    assert main([*argv, "--policy", str(policy), "--markdown"]) == 1
+    printed = capsys.readouterr().out
+    assert "- [x] **audit what starts by itself**: 30 things start by themselves: 1 harmful" in printed
+    assert "- [x] **write it into the image's policy**" in printed
+    assert main(argv) == 1
+    assert "Next  sudo exhume" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["--audit", "--proof", "--policy"])
+def test_a_file_that_was_named_must_be_there(what: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    assert main(["checklist", what, str(tmp_path / "nothing"), "--dir", str(tmp_path)]) == 3
+    assert "there is no" in capsys.readouterr().err
+    (tmp_path / "wrong").write_bytes(b"\xff[")
+    assert main(["checklist", what, str(tmp_path / "wrong"), "--dir", str(tmp_path)]) in (3, 64)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_kept_as_a_proof_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    from exhume.remedy.proof_gathered import _proof
+
+    file = tmp_path_factory.mktemp("kept") / "proof.json"
+    file.write_bytes(raw)
+    with pytest.raises(ExhumeError):
+        _proof(str(file))
+
+
+def test_what_is_not_there_leaves_its_reason(tmp_path: Path) -> None:
+    found = gathered(Root(str(tmp_path)), str(tmp_path / "none"), Thresholds(), str(tmp_path / "state"))
+    assert found.zombies is None
+    assert {"zombies", "report", "units", "audit", "proof", "policy"} <= found.why.keys()
+    assert all(step.state in ("open", "not needed") for step in checklist(found).steps)
