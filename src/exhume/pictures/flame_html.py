@@ -1,5 +1,7 @@
 """A flame graph inside of a page: coloured by what runs, or by how much larger its share is than in a quiet time."""
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from html import escape
 
@@ -33,6 +35,32 @@ def flame(compared: Compared, by_change: bool) -> str:
             "</svg>",
         ]
     )
+
+
+def page(compared: Compared, told: str) -> str:
+    """A page of its own: the difference, and what ran. Nothing is loaded, and only its own script may run."""
+    from exhume.pictures.flame_zoom import SCRIPT
+    from exhume.pictures.report_style import STYLE
+
+    policy = f"default-src 'none'; style-src '{hashed(STYLE)}'; script-src '{hashed(SCRIPT)}'; base-uri 'none'"
+    words = escape(printable(told, 400))
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            f"<title>{words}</title><style>{STYLE}</style></head><body><main>",
+            f'<h2>{words}</h2><p class="note">Orange: a larger share than in the others; blue: a smaller one.</p>',
+            flame(compared, by_change=True),
+            f"<h3>What ran</h3>{flame(compared, by_change=False)}",
+            f'<p class="note">A click zooms, one on the top frame goes back.{escape(left_out(compared))}</p>',
+            f"</main><script>{SCRIPT}</script></body></html>\n",
+        ]
+    )
+
+
+def hashed(text: str) -> str:
+    """As a policy names a style or script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def left_out(compared: Compared) -> str:

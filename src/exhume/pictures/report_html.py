@@ -1,7 +1,5 @@
 """The report as one HTML file for a ticket: nothing is loaded, nothing is sent, every name in it is escaped."""
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -10,7 +8,7 @@ from exhume.findings.model import Finding
 from exhume.pictures import chain_svg, sentences, timeline_svg
 from exhume.pictures.flame import walk
 from exhume.pictures.flame_compared import Compared
-from exhume.pictures.flame_html import flame, left_out
+from exhume.pictures.flame_html import flame, hashed, left_out
 from exhume.pictures.flame_zoom import SCRIPT
 from exhume.pictures.lanes import STATES, Timeline
 from exhume.pictures.report_style import STYLE
@@ -54,7 +52,7 @@ _END = ("</main>", f"<script>{SCRIPT}</script>", "</body></html>")
 def _document_head(scene: Scene) -> Iterator[str]:
     """The policy lets this page's own style and script run, by their hashes, and nothing else."""
     policy = (
-        f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SCRIPT)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{hashed(STYLE)}'; script-src '{hashed(SCRIPT)}'; base-uri 'none'; form-action 'none'"
     )
     yield "<head>"
     yield '<meta charset="utf-8">'
@@ -64,10 +62,6 @@ def _document_head(scene: Scene) -> Iterator[str]:
     yield f"<title>{_safe(scene.report.node.hostname)}: {_safe(scene.verdict.summary)}</title>"
     yield f"<style>{STYLE}</style>"
     yield "</head>"
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _head(scene: Scene) -> Iterator[str]:

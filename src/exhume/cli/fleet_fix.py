@@ -1,0 +1,131 @@
+"""exhume fleet fix: the remedy in waves."""
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.cli.duration import duration_ns
+from exhume.cli.terminal import Style
+from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, Refused, UsageError
+from exhume.text import printable
+
+if TYPE_CHECKING:
+    from exhume.fleet.waves import Journal, Plan
+
+DESCRIPTION = """\
+Rolls a remedy out over the sick nodes of a fleet: a canary first, then in waves, each node proven before the next ones begin,
+stopped by the first that fails. Prints the plan and does nothing unless --apply is given.
+
+--exec is the command for one node, run without a shell: {node} and {target} are filled in. It is taken for proven when it ends
+with 0 and, where it prints a proof (exhume fix --verify --json), that one passed."""
+EPILOG = """\
+examples:
+  exhume fleet fix nodes.csv ecs.service --exec 'ssh {node} sudo exhume fix {target} --apply --yes --verify --json'
+  exhume fleet fix http://prometheus:9090 ecs.service --exec '...' --at-most 5 --apply
+  exhume fleet fix nodes.csv ecs.service --exec '...' --apply --resume     go on where it stopped
+
+exit code: 0 every node is fixed, or the plan was printed; 2 one failed or was not proven, and the rest was left alone"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("source", metavar="SOURCE", help="the fleet, as for `exhume fleet status`")
+    parser.add_argument("target", metavar="TARGET", help="what is fixed on each node, as for `exhume fix`: a unit")
+    parser.add_argument("--exec", dest="command", required=True, metavar="COMMAND", help="how a node is fixed; with {node}")
+    parser.add_argument("--nodes", metavar="NAME,...", help="these nodes (those that are sick, the worst first)")
+    parser.add_argument("--canary", type=int, default=1, metavar="N", help="nodes of the first wave (1)")
+    parser.add_argument("--at-most", type=int, default=1, metavar="N", help="nodes at a time (1)")
+    parser.add_argument(
+        "--timeout", dest="timeout_ns", type=duration_ns, default="30m", metavar="TIME", help="for one node (30m)"
+    )
+    parser.add_argument("--journal", metavar="FILE", help="where what was done is written down (state directory of the user)")
+    parser.add_argument("--apply", action="store_true", help="carry it out")
+    parser.add_argument("--resume", action="store_true", help="go on with what the journal has")
+    parser.add_argument("--json", action="store_true", help="the plan, and what became of each node, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from exhume.fleet import waves, waves_command
+
+    waves_command.arguments(args.command, "node", args.target)  # a mistake is told before anything is read
+    journal = waves.Journal(args.journal or _default(args.target))
+    if args.resume:
+        if journal.plan is None:
+            raise UsageError(f"there is nothing to go on with in {journal.path}")
+        if (journal.plan.target, journal.plan.how) != (args.target, args.command):
+            other = printable(journal.plan.how)
+            raise Refused(f"{journal.path} is of another target or command: {other}; give another --journal")
+        plan = journal.plan
+    else:
+        plan = waves.plan(args.target, args.command, _nodes(args), args.canary, args.at_most)
+    if not args.apply:
+        _show_plan(args, plan, journal)
+        return EXIT_HEALTHY
+    if not args.resume:
+        if journal.plan is not None:
+            raise Refused(f"{journal.path} is of an earlier roll-out: go on with --resume, or give another --journal")
+        os.makedirs(os.path.dirname(os.path.abspath(journal.path)), mode=0o700, exist_ok=True)
+        journal.begin(plan)
+    return _carry_out(args, plan, journal)
+
+
+def _nodes(args: argparse.Namespace) -> list[str]:
+    if args.nodes:
+        return [name.strip() for name in args.nodes.split(",") if name.strip()]
+    from exhume.fleet import sources
+
+    fleet = sources.open(args.source)
+    sick = sorted((node for node in fleet.nodes if node.sick), key=lambda node: (-node.badness, node.name))
+    return [node.name for node in sick]
+
+
+def _default(target: str) -> str:
+    base = os.environ.get("XDG_STATE_HOME", "")
+    base = base if os.path.isabs(base) else os.path.expanduser("~/.local/state")
+    name = "".join(c if c.isalnum() or c in ".-_@" else "_" for c in target)[:100]
+    return os.path.join(base, "exhume", f"fleet-fix-{name}.jsonl")
+
+
+def _show_plan(args: argparse.Namespace, plan: "Plan", journal: "Journal") -> None:
+    if args.json:
+        print(json.dumps({"schema": "exhume.waves/1", "target": plan.target, "waves": plan.waves, "at_most": plan.at_most}))
+        return
+    if not plan.nodes:
+        print("No node is sick: there is nothing to fix.")
+        return
+    print(f"{plan.target} on {len(plan.nodes)} nodes in {len(plan.waves)} waves, at most {plan.at_most} at a time:\n")
+    for number, wave in enumerate(plan.waves, 1):
+        shown = ", ".join(wave[:8]) + (f" and {len(wave) - 8} more" if len(wave) > 8 else "")
+        print(f"  {'canary' if number == 1 else f'wave {number}':<8} {shown}")
+    print(f"\nFor each: {printable(plan.how, 400)}")
+    print(f"Nothing was done. --apply carries it out; what is done is written to {journal.path}")
+
+
+def _carry_out(args: argparse.Namespace, plan: "Plan", journal: "Journal") -> int:
+    from exhume.cli.stopping import Stopping
+    from exhume.fleet import waves, waves_command
+
+    style = Style(sys.stderr)
+
+    def fix(node: str) -> waves.Result:
+        return waves_command.run(waves_command.arguments(plan.how, node, plan.target), node, args.timeout_ns / 1e9)
+
+    def told(result: waves.Result) -> None:
+        colour = "green" if result.outcome == "fixed" else "red"
+        done = sum(each.outcome == "fixed" for each in journal.results.values())
+        count = f"({done} of {len(plan.nodes)})"
+        sys.stderr.write(f"{style(result.outcome, colour):<8} {result.node}  {printable(result.said, 300)}  {count}\n")
+
+    with Stopping() as stopping:
+        good = waves.carry_out(plan, journal, fix, told, stopping)
+    left = [node for node in plan.nodes if node not in journal.results]
+    if args.json:
+        results = [{"node": r.node, "outcome": r.outcome, "said": r.said} for r in journal.results.values()]
+        print(json.dumps({"schema": "exhume.waves/1", "target": plan.target, "passed": good, "results": results, "left": left}))
+    elif good:
+        print(f"Fixed: all {len(plan.nodes)} nodes.")
+    else:
+        print(f"Stopped: {len(left)} nodes were left alone. {journal.path} has what was done; --resume goes on from there.")
+    return EXIT_HEALTHY if good else EXIT_CRITICAL

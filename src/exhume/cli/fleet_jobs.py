@@ -1,0 +1,76 @@
+"""exhume fleet jobs: which jobs the starvation killed."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from exhume.errors import EXIT_HEALTHY
+from exhume.text import printable
+
+if TYPE_CHECKING:
+    from exhume.fleet.jobs import Estimate, Explained
+
+DESCRIPTION = """\
+Joins the outcomes of jobs with what happened on their nodes just before they ended: how many failures the starvation explains,
+beyond what chance would bring, and what a fix would gain, in jobs and in GPU-hours, with an interval.
+
+SOURCE is a directory with minutes/*.parquet and jobs.parquet (or .csv, .jsonl), as docs/fleet.md has them."""
+EPILOG = """\
+examples:
+  exhume lab fleet --nodes 500 -o fleet && exhume fleet jobs fleet
+  exhume fleet jobs fleet --jobs outcomes.csv --json
+
+exit code: 0 done, 3 could not"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("source", metavar="SOURCE", help="a directory with the minutes of the nodes")
+    parser.add_argument("--jobs", metavar="FILE", default="", help="outcomes of jobs (those of the directory)")
+    parser.add_argument("--json", action="store_true", help="as JSON (exhume.jobs/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from exhume.fleet.jobs import as_json, explain
+    from exhume.fleet.jobs_directory import load
+
+    told = explain(load(args.source, args.jobs))
+    print(json.dumps(as_json(told)) if args.json else render(told))
+    return EXIT_HEALTHY
+
+
+def render(told: "Explained") -> str:
+    if not told.jobs:
+        return "No job of which both the end and the nodes are known."
+    killed, hours, after = told.killed, told.gpu_hours, told.success_after
+    lines = [
+        f"{told.jobs:,} jobs, {told.failed:,} failed: {told.success:.1%} succeeded",
+        "",
+        f"  on healthy nodes   {_rate(told.healthy)}",
+        f"  on sick nodes      {_rate(told.sick)}",
+        "",
+        f"  {told.near:,} failures came soon after a stall or a reset on one of their nodes, {told.by_chance:,.0f} by chance",
+    ]
+    if killed.low > 0:
+        lines += [
+            f"  starvation killed {_range(killed)} jobs, and {_range(hours)} GPU-hours of their work",
+            f"  {max(0.0, told.failed - killed.value):,.0f} failures it does not explain",
+            f"  without it {after.value:.1%} would have succeeded ({after.low:.1%} to {after.high:.1%})",
+        ]
+    else:
+        lines.append("  that is no more than chance brings: nothing shows that starvation killed jobs")
+    if told.errors:
+        lines += ["", "  what failures say they died of         near a stall    all"]
+        lines += [f"  {printable(text, 36):<38} {near:>12,} {every:>6,}" for text, near, every in told.errors]
+    if told.left_out:
+        lines += ["", f"  {told.left_out:,} jobs ran on nodes of which nothing is known at that time: left out"]
+    return "\n".join(lines)
+
+
+def _rate(counted: tuple[int, int]) -> str:
+    jobs, well = counted
+    return f"{well / jobs:.1%} of {jobs:,} jobs succeeded" if jobs else "no jobs"
+
+
+def _range(each: "Estimate") -> str:
+    return f"{each.value:,.0f} ({each.low:,.0f} to {each.high:,.0f})"
