@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import agent, audit, check, imports, latency, record, store, verdict, verify, view, zombies
+from bench import agent, audit, check, fleet, imports, latency, record, store, verdict, verify, view, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -42,6 +42,9 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "view-frames": view.view_frames,
     "view-long": view.view_long,
     "audit-units": audit.audit_units,
+    "fleet-truth": fleet.fleet_truth,
+    "fleet-null": fleet.fleet_null,
+    "fleet-cohorts": fleet.fleet_cohorts,
     "agent-idle": agent.agent_idle,
     "agent-zombies": agent.agent_zombies,
     "agent-replay": agent.agent_replay,

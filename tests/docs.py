@@ -3,6 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
+from exhume.agent.metrics import EDGES_US, METRICS, OTHER, TOP, most_series
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.schema import TABLES, VERSION
 from tests.image.agents_page import agents
@@ -78,7 +79,37 @@ def recording() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"thresholds.md": thresholds, "recording.md": recording, "agents.md": agents}
+def metrics() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "What `exhume agent` serves at `/metrics`. Series are at most so many, whatever the node has: of what has no natural",
+        f"bound the {TOP} largest are told, the rest as `{OTHER}`. A metric whose source is off is absent; `exhume_source_up`",
+        f"says which are, and the agent's log why. An agent that has everything at its bound has {most_series():,} series.",
+        "",
+        "What to make of them: [alerts](alerts.md), and two dashboards for Grafana, of a node and of the fleet (they need the",
+        "alerts' rule file, too, which has the recording rules that they use). `deploy/grafana` has them as they are, and",
+        "",
+        "```",
+        "exhume agent --print-dashboard node --node-label instance > exhume-node.json",
+        "exhume agent --print-dashboard fleet > exhume-fleet.json",
+        "```",
+        "",
+        "prints them for another label that tells nodes apart.",
+        "",
+        "| metric | kind | labels | series | source | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for metric in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        source = f"`{metric.source}`" if metric.source else ""
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.most} | {source} | {metric.help} |")
+    edges = ", ".join(f"{edge / 1e6:g}" for edge in EDGES_US)
+    lines += ["", f"Buckets of histograms end at {edges} s and at infinity; each has a sum and a count as well."]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"metrics.md": metrics, "thresholds.md": thresholds, "recording.md": recording, "agents.md": agents}
 
 
 if __name__ == "__main__":

@@ -24,14 +24,16 @@ SECOND = 1_000_000_000
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="system-wide samples need root")
 
 
+FIRST_IDS = {"stacks": 1001, "frames": 2001, "threads": 3001}
+
+
 class Memory:
     """A store that keeps what it is given."""
 
     def __init__(self, turn_at: int = 0) -> None:
         self.chapter = 1
-        self.next_ids = {"stacks": 1, "frames": 1, "threads": 1}
         self.lost: dict[str, int] = {}
-        self.next_ids = {"stacks": 1001, "frames": 2001, "threads": 3001}
+        self.next_ids = dict(FIRST_IDS)
         self.batches: list[tuple[int, Recording]] = []
         self.turned = 0
         self._turn_at = turn_at
@@ -135,8 +137,10 @@ def test_each_chapter_of_the_store_has_every_name_in_it(flown: tuple[Memory, lis
 
 def test_a_recording_that_goes_on_gets_numbers_that_it_has_not_used(flown: tuple[Memory, list[Status]]) -> None:
     store = flown[0]
-    for table, first in store.next_ids.items():
-        assert store.all()[table].ints("id").min() == first
+    for table, first in FIRST_IDS.items():
+        ids = store.all()[table].ints("id")
+        assert ids.min() == first
+        assert ids.max() < store.next_ids[table]  # whoever goes on with this store begins there
 
 
 @needs_root

@@ -8,10 +8,11 @@ import pytest
 
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Tree as CgroupTree
+from exhume.node.kernel_log import KernelLog
 from exhume.node.root import Reader, Root
 from exhume.recorder import loop, sources
 from exhume.recorder.loop import record
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Node, Recording
 from tests.trees import Moving, Tree, incident
 
 
@@ -144,3 +145,10 @@ def test_an_empty_root_is_a_recording_with_every_source_off(tmp_path: Path) -> N
     recording = record(Root(str(tmp_path)), 250_000_000, strict=True)
     assert {row["state"] for name, row in recording.sources().items() if name != "clock"} == {"off"}
     assert Tree(tmp_path)
+
+
+def test_a_flooded_log_is_still_read_every_second_and_others_are_not() -> None:
+    steady = loop.Steady([], Node("n", "b", "6.1", "v1", 2), lambda: 0, False, threading.Event(), 0.005)
+    cost = 40_000_000  # ten thousand lines
+    assert steady._pause(loop.Source(KernelLog(Root("/")), 0), cost) == 1_000_000_000
+    assert steady._pause(loop.Source(Made("vmstat", every_ns=2_000_000_000), 0), cost) == 8_000_000_000

@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 
 from exhume.agent.gathering import Gathered
+from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import METRICS
 from exhume.text import printable
 
@@ -14,6 +15,8 @@ LONGEST_LABEL = 200
 
 
 class Collector:
+    """Two names may look the same when they are cut or escaped, and no series may come twice: a scrape with one is refused."""
+
     def __init__(self, gathered: Gathered) -> None:
         self._gathered = gathered
 
@@ -21,15 +24,18 @@ class Collector:
         for metric in METRICS.values():
             if metric.kind == "histogram":
                 family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-                for labels, histogram in list(self._gathered.histograms.items()):  # devices' names, which are short
-                    family.add_metric(_shown(labels), buckets=histogram.cumulative(), sum_value=histogram.sum_s)
+                merged: dict[tuple[str, ...], Histogram] = {}
+                for labels, histogram in list(self._gathered.histograms.items()):
+                    merged.setdefault(_shown(labels), Histogram()).take(histogram)
+                for shown, histogram in merged.items():
+                    family.add_metric(shown, buckets=histogram.cumulative(), sum_value=histogram.sum_s)
                 yield family
                 continue
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             told = kind(metric.name, metric.help, labels=metric.labels)
             together: dict[tuple[str, ...], float] = {}
             for labels, value in self._gathered.samples(metric.name):
-                shown = _shown(labels)  # two names may look the same when they are cut, and no series may come twice
+                shown = _shown(labels)
                 together[shown] = together.get(shown, 0.0) + value
             for shown, value in together.items():
                 told.add_metric(shown, value)

@@ -8,9 +8,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from exhume.agent.metrics import EDGES_US, METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
-from exhume.findings.model import SEVERITIES, Finding
-from exhume.findings.nic_reset import REASONS
+from exhume.agent.histogram import Histogram
+from exhume.agent.metrics import METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
+from exhume.agent.resets import Resets
+from exhume.findings.model import Finding
 from exhume.recording.recording import Recording
 from exhume.verdict.zombies import PERCPU_BYTES, SLAB_BYTES
 
@@ -20,9 +21,8 @@ HEALTHS = ("healthy", "warning", "critical", "unknown")
 RATE_NS = 600 * 10**9
 _RATE_EVERY_NS = 10 * 10**9
 _LEAST_NS = 60 * 10**9
-# A line of the driver further from its reset than this is about another one (findings/nic_reset.py has it so).
-_NEAR_NS = 60 * 10**9
-_MOST_SERIES = 4096
+# Series whose last reading is remembered: a node with 5,000 cgroups under quota has three times as many.
+_MOST_SERIES = 1 << 14
 _RECLAIM = {
     "vmstat_pgscan_kswapd": ("kswapd", "scanned"),
     "vmstat_pgsteal_kswapd": ("kswapd", "stolen"),
@@ -34,33 +34,9 @@ _THROTTLED = {
     "cpu_throttled_periods": ("exhume_cpu_throttled_periods_total", 1.0),
     "cpu_periods": ("exhume_cpu_quota_periods_total", 1.0),
 }
+_PRESSURES = ("cpu", "memory", "io")
 _LOST = {"samples_lost": "samples", "samples_throttled": "throttled samples", "side_band_lost": "task records"}
 _CHANGES = {"mkdir": "made", "rmdir": "removed", "release": "released"}
-_RESETS = ("nic-reset-done", "nic-reset-failed", "xmit-timeout")
-
-
-class Histogram:
-    """Classic buckets: how many were at most so long, how long all together."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(EDGES_US) + 1)
-        self.sum_s = 0.0
-
-    def add(self, histogram: Iterable[int], sum_ns: int) -> None:
-        """Buckets of the recording: bucket i holds what took less than 2**i us, and the last takes the rest."""
-        place = 0
-        for i, count in enumerate(histogram):
-            while place < len(EDGES_US) and EDGES_US[place] < 1 << i:
-                place += 1
-            self.counts[place] += count
-        self.sum_s += sum_ns / 1e9
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        told, total = [], 0
-        for edge, count in zip(EDGES_US, self.counts, strict=False):
-            total += count
-            told.append((repr(edge / 1e6), float(total)))
-        return [*told, ("+Inf", float(total + self.counts[-1]))]
 
 
 class Gathered:
@@ -73,13 +49,17 @@ class Gathered:
         self._before: dict[tuple[str, object], int] = {}
         self._dying: deque[tuple[int, int]] = deque()
         self._devices: list[str] = []
-        self._pci: dict[str, str] = {}
-        self._reasons: dict[str, tuple[int, str]] = {}
+        self._resets = Resets()
         self._saturated: dict[int, int] = {}
         self._memory_hierarchy: int | None = None
         self._since: int | None = None
         for health in HEALTHS:
             self.values["exhume_node_health"][health,] = float(health == "unknown")
+        # What grows begins at 0: of a counter that appears with its first event Prometheus does not know that it has grown.
+        for core in range(min(self._cpus, MOST_CORES - 1)):
+            for what in ("seconds", "episodes"):
+                self.values[f"exhume_core_saturated_{what}_total"][str(core),] = 0.0
+        self.values["exhume_agent_batches_total"][()] = 0.0
         for change in _CHANGES.values():
             self.values["exhume_memory_cgroup_changes_total"][change,] = 0.0
         for outcome in ("sent", "failed", "dropped"):
@@ -91,8 +71,9 @@ class Gathered:
     # What a batch brings
 
     def add(self, rows: Recording) -> None:
-        if self._since is None:
-            self._since = rows.window[0]
+        begin, end = rows.window
+        if self._since is None and end:
+            self._since = begin
         self._sources(rows)
         self._memcg(rows)
         self._zombies(rows)
@@ -121,6 +102,8 @@ class Gathered:
             self._rate(int(last["time"]), int(last["dying"]))
 
     def _rate(self, now: int, dying: int) -> None:
+        if self._dying and now < self._dying[-1][0]:  # another clock: what was is not to be compared with what is
+            self._dying.clear()
         if self._dying and now - self._dying[-1][0] < _RATE_EVERY_NS:
             return
         self._dying.append((now, dying))
@@ -164,68 +147,69 @@ class Gathered:
                 self._grow(metric, (), (name, labels), value, unit)
             elif name == "pressure_us":
                 known = dict(labels)
-                if known.get("kind") == "some" and not known.get("cgroup"):
-                    key = (known.get("resource", ""),)
+                if known.get("kind") == "some" and not known.get("cgroup") and known.get("resource") in _PRESSURES:
+                    key = (known["resource"],)
                     self._grow("exhume_pressure_waiting_seconds_total", key, (name, labels), value, 1e-6)
             elif name in _LOST:
-                self.values["exhume_agent_lost_total"][_LOST[name],] = float(value)
+                self._grow("exhume_agent_lost_total", (_LOST[name],), (name, labels), value, first=0)
             elif name == "rows_lost":
                 key = (f"rows, {dict(labels).get('reason', '')}",)
-                _put(self.values["exhume_agent_lost_total"], key, float(value), METRICS["exhume_agent_lost_total"].most)
+                self._grow("exhume_agent_lost_total", key, (name, labels), value, first=0)
 
-    def _grow(self, metric: str, labels: tuple[str, ...], series: tuple[str, object], value: int, unit: float = 1.0) -> None:
-        """The first reading is where it begins, not what grew."""
-        before = self._before.pop(series, value)
+    def _grow(
+        self,
+        metric: str,
+        labels: tuple[str, ...],
+        series: tuple[str, object],
+        value: int,
+        unit: float = 1.0,
+        first: int | None = None,
+    ) -> None:
+        """The first reading is where it begins, not what grew, unless it is our own and begins with 0."""
+        before = self._before.pop(series, value if first is None else first)
         self._before[series] = value
         while len(self._before) > _MOST_SERIES:
             del self._before[next(iter(self._before))]
-        grown = value - before if value >= before else value
+        self._count(metric, labels, max(0, value - before if value >= before else value) * unit)
+
+    def _count(self, metric: str, labels: tuple[str, ...], more: float) -> None:
+        """A counter grows; where there is no room for another series, the one that stands for all others does."""
         into = self.values[metric]
-        into[labels] = into.get(labels, 0.0) + grown * unit
+        if METRICS[metric].folds and labels not in into and len(into) >= METRICS[metric].most - 1:
+            labels = (OTHER,) * len(labels)
+        into[labels] = into.get(labels, 0.0) + more
 
     def _latency(self, rows: Recording) -> None:
         for row in rows["latency"].rows():
             key = (row["what"], self._device(row["device"]) if row["what"] == "napi" else "")
             if row["stage"] == "wait" and row["what"] in ("napi", "softirq", "runqueue"):
                 self.histograms.setdefault(key, Histogram()).add(row["histogram"], row["sum"])
+                for metric in ("exhume_stalls_total", "exhume_stall_seconds_total"):
+                    self._count(metric, key, 0.0)
             elif row["stage"] == "stall":
-                for metric, value in (("exhume_stalls_total", row["count"]), ("exhume_stall_seconds_total", row["sum"] / 1e9)):
-                    into = self.values[metric]
-                    into[key] = into.get(key, 0.0) + value
+                self._count("exhume_stalls_total", key, row["count"])
+                self._count("exhume_stall_seconds_total", key, row["sum"] / 1e9)
 
     def _device(self, name: str) -> str:
-        if name and name not in self._devices:
+        if name not in self._devices:
             if len(self._devices) >= MOST_DEVICES:
                 return OTHER
             self._devices.append(name)
         return name
 
     def _events(self, rows: Recording) -> None:
-        events = sorted(rows["events"].rows(), key=lambda row: int(row["time"]))
-        for row in events:
-            fields = dict(row["fields"])
-            if fields.get("pci") and fields.get("device"):
-                _put(self._pci, fields["pci"], fields["device"], 4 * MOST_DEVICES)
-        for row in events:
-            fields = dict(row["fields"])
-            name = self._pci.get(fields.get("pci") or row["subject"], row["subject"])
-            if row["kind"] in REASONS:
-                _put(self._reasons, name, (row["time"], fields.get("reset_reason") or REASONS[row["kind"]]), 4 * MOST_DEVICES)
-            # What the kernel's log still had from before we began was counted by whoever looked then, or by nobody.
-            if row["kind"] in _RESETS and row["time"] >= (self._since or 0):
-                at, reason = self._reasons.pop(name, (0, ""))
-                why = reason if reason and row["time"] - at <= _NEAR_NS else "unknown"
-                why = "netdev-watchdog" if row["kind"] == "xmit-timeout" else why
-                into, key = self.values["exhume_nic_resets_total"], (self._device(name), why)
-                if key in into or len(into) < METRICS["exhume_nic_resets_total"].most:
-                    into[key] = into.get(key, 0.0) + 1.0
+        # What the kernel's log still had from before we began was counted by whoever looked then, or by nobody.
+        for time, name, why in self._resets.new(rows):
+            if time >= (self._since or 0):
+                self._count("exhume_nic_resets_total", (self._device(name), why), 1.0)
 
     # What the judges say
 
     def judged(self, findings: Iterable[Finding]) -> None:
-        """All findings of the last minute, whatever their severity."""
-        found = list(findings)
-        kinds = Counter((finding.kind, finding.severity) for finding in found)
+        """All findings of the last minute, whatever their severity. What the kernel's log still had from before we began is
+        not of that minute: it would be told anew with every start of the agent."""
+        found = [finding for finding in findings if finding.end >= (self._since or 0)]
+        kinds = Counter((finding.kind, finding.severity) for finding in found)  # a detector has one kind
         self.values["exhume_findings"] = {key: float(count) for key, count in kinds.items()}
         self._loops([finding for finding in found if finding.kind == "crash-loop"], found)
         for finding in found:
@@ -253,15 +237,12 @@ class Gathered:
             counted = self._saturated.get(span.core, 0)
             key = (str(span.core),)
             if span.end > counted:
-                seconds, episodes = (self.values[f"exhume_core_saturated_{what}_total"] for what in ("seconds", "episodes"))
-                seconds[key] = seconds.get(key, 0.0) + (span.end - max(span.start, counted)) / 1e9
-                episodes[key] = episodes.get(key, 0.0) + float(span.start >= counted)
+                self._count("exhume_core_saturated_seconds_total", key, (span.end - max(span.start, counted)) / 1e9)
+                self._count("exhume_core_saturated_episodes_total", key, float(span.start >= counted))
                 self._saturated[span.core] = span.end
 
     def incident(self, kind: str) -> None:
-        into = self.values["exhume_incidents_total"]
-        if (kind,) in into or len(into) < METRICS["exhume_incidents_total"].most:
-            into[kind,] = into.get((kind,), 0.0) + 1.0
+        self._count("exhume_incidents_total", (kind,), 1.0)
 
     def verdict(self, report: Mapping[str, Any], at_s: float) -> None:
         """A report as `exhume diagnose --json` prints it."""
@@ -272,6 +253,9 @@ class Gathered:
         )
         self.values["exhume_verdict_timestamp_seconds"] = {(): at_s}
 
+    def stepped_down(self, given_up: Iterable[str]) -> None:
+        self.values["exhume_agent_stepped_down"] = {(name,): 1.0 for name in given_up}
+
     def health(self, now: str) -> None:
         self.values["exhume_node_health"] = {(health,): float(health == now) for health in HEALTHS}
 
@@ -279,6 +263,10 @@ class Gathered:
         """Nothing hurts the node any more: the last verdict was about the past."""
         self.health("healthy")
         self.values["exhume_verdict_confidence"] = {}
+
+    def at_least(self, name: str, value: float) -> None:
+        """A counter that is measured and may be seen smaller for a moment, as that of children that have just ended."""
+        self.values[name][()] = max(value, self.values[name].get((), 0.0))
 
     def set(self, name: str, value: float, *labels: str) -> None:
         _put(self.values[name], labels, value, METRICS[name].most)
@@ -295,9 +283,3 @@ def _top(counted: Counter[str]) -> dict[tuple[str, ...], float]:
 def _put(into: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     if key in into or len(into) < most:
         into[key] = value
-
-
-def worst(findings: Iterable[Finding]) -> str:
-    """The health that findings alone speak of."""
-    level = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
-    return ("healthy", "warning", "critical")[level]

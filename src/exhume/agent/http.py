@@ -1,11 +1,12 @@
 """The agent's door: metrics, health and readiness over HTTP, which no client can hold open, fill or bring down.
 
 So few connections are served at a time; each has so long, however slowly it talks, and when all are taken the oldest goes. Only
-GET and HEAD are known, and a request's body is never read.
+GET and HEAD are known, a request has so many bytes, and its body is never read.
 """
 
 import base64
 import hmac
+import http.client
 import http.server
 import os
 import socket
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import BufferedIOBase
 from typing import Any
 
 from exhume import __version__
@@ -22,6 +24,10 @@ from exhume.errors import ExhumeError, UsageError
 
 MOST = 16
 LONGEST_S = 10.0
+LARGEST = 16 << 10
+"""Bytes of a request: http.server alone would take a hundred headers of 64 KiB each."""
+OPEN = ("/-/healthy", "/healthz", "/-/ready", "/readyz")
+"""Pages that want no password: a kubelet's probes have none, and there is nothing to learn from them."""
 _PLAIN = "text/plain; charset=utf-8"
 
 Page = tuple[int, bytes, str]
@@ -134,13 +140,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.request.settimeout(LONGEST_S)
             self.request = self.server.tls.wrap_socket(self.request, server_side=True, do_handshake_on_connect=False)
             self.server.instead(self.client_address, self.request)
-            self.request.do_handshake()
+            try:
+                self.request.do_handshake()
+            except BaseException:
+                self.request.close()  # nobody else would: the socket that the server knows was taken over by this one
+                raise
         super().setup()
+        self.rfile = _Sparing(self.rfile)  # type: ignore[assignment]
 
     def finish(self) -> None:
-        super().finish()
-        if self.server.tls is not None:
-            self.request.close()
+        try:
+            super().finish()
+        finally:
+            if self.server.tls is not None:
+                self.request.close()
 
     def do_GET(self) -> None:
         self._answer()
@@ -162,9 +175,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _page(self) -> Page:
-        if not self._known():
+        path = self.path.partition("?")[0]
+        if path not in OPEN and not self._known():
             return 401, b"this agent wants a user and a password\n", _PLAIN
-        page = self.server.pages.get(self.path.partition("?")[0])
+        page = self.server.pages.get(path)
         if page is None:
             return 404, b"there is /metrics, /-/healthy and /-/ready\n", _PLAIN
         return page(self.headers.get("Accept", ""))
@@ -181,6 +195,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """A scrape every few seconds is not to fill the journal."""
+
+
+class _Sparing:
+    """What a request is read from, up to so many bytes: more headers get a 431, and a longer first line no answer."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._left = file, LARGEST
+
+    def readline(self, most: int) -> bytes:
+        line = self._file.readline(min(most, self._left))
+        self._left -= len(line)
+        if self._left <= 0:
+            raise http.client.LineTooLong("request")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def context(cert: str, key: str) -> ssl.SSLContext | None:

@@ -5,6 +5,7 @@ for long, it takes the last one back. Pure: times and figures come from outside.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Given up in this order, and taken back in the other: each with what it means for whoever reads the metrics.
@@ -31,16 +32,23 @@ class Cost:
     memory_bytes: int
 
 
+def steps(user_stacks: bool, latency: bool, hz: int) -> tuple[tuple[str, str], ...]:
+    """Those that make a difference: what is not on cannot be given up, and a minute would be lost by it."""
+    made = {"user-stacks": user_stacks, "latency-windows": latency, "most-samples": hz > FEW_HZ, "samples": hz > 0}
+    return tuple(step for step in STEPS if made.get(step[0], True))
+
+
 class Limits:
-    def __init__(self, cpu_ratio: float, memory_bytes: int) -> None:
+    def __init__(self, cpu_ratio: float, memory_bytes: int, may_go: Sequence[tuple[str, str]] = STEPS) -> None:
         self.level = 0
+        self._steps = may_go
         self._cpu_ratio, self._memory = cpu_ratio, memory_bytes
         self._costs: deque[Cost] = deque()
         self._quiet_since: float | None = None
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in STEPS[: self.level])
+        return tuple(name for name, _ in self._steps[: self.level])
 
     def watch(self, cost: Cost) -> str:
         """Returns a sentence when something was given up or taken back."""
@@ -69,9 +77,9 @@ class Limits:
         self._costs.clear()
         over = f"{cpu:.1%} of a core" if cpu > self._cpu_ratio else f"{memory >> 20} MiB"
         limit = f"{self._cpu_ratio:.0%}" if cpu > self._cpu_ratio else f"{self._memory >> 20} MiB"
-        if self.level >= len(STEPS):
+        if self.level >= len(self._steps):
             return f"the agent uses {over}, its limit is {limit}, and there is nothing left to give up"
-        name, meaning = STEPS[self.level]
+        name, meaning = self._steps[self.level]
         self.level += 1
         return f"the agent used {over} for a minute, its limit is {limit}: {name} is given up, {meaning}"
 
@@ -79,4 +87,5 @@ class Limits:
         self._costs.clear()
         self._quiet_since = None
         self.level -= 1
-        return f"the agent has been far below its limits for {BELOW_S / 60:.0f} minutes: {STEPS[self.level][0]} is taken back"
+        back = self._steps[self.level][0]
+        return f"the agent has been far below its limits for {BELOW_S / 60:.0f} minutes: {back} is taken back"

@@ -31,6 +31,8 @@ class Metric:
     """Series at most, whatever the node has; of a histogram, of each of its buckets."""
     source: str = ""
     """What it is read from: the source of `exhume info` that must be on for it."""
+    folds: bool = False
+    """Whether its labels come from outside: the last series is OTHER then, where what has none of its own is counted."""
 
 
 def _all(*metrics: Metric) -> dict[str, Metric]:
@@ -85,6 +87,7 @@ METRICS: Final = _all(
         ("cpu",),
         MOST_CORES,
         "cpu",
+        folds=True,
     ),
     Metric(
         "exhume_core_saturated_episodes_total",
@@ -93,6 +96,7 @@ METRICS: Final = _all(
         ("cpu",),
         MOST_CORES,
         "cpu",
+        folds=True,
     ),
     Metric(
         "exhume_latency_seconds",
@@ -107,16 +111,18 @@ METRICS: Final = _all(
         "counter",
         "Waits of 50 ms and more, all of them: of a network device's poll, a softirq, a watched thread.",
         ("what", "device"),
-        2 + MOST_DEVICES + 1,
+        3 + MOST_DEVICES + 1,
         "latency",
+        folds=True,
     ),
     Metric(
         "exhume_stall_seconds_total",
         "counter",
         "Time spent in such stalls.",
         ("what", "device"),
-        2 + MOST_DEVICES + 1,
+        3 + MOST_DEVICES + 1,
         "latency",
+        folds=True,
     ),
     Metric(
         "exhume_nic_resets_total",
@@ -125,6 +131,7 @@ METRICS: Final = _all(
         ("device", "reason"),
         4 * MOST_DEVICES,
         "kernel-log",
+        folds=True,
     ),
     Metric(
         "exhume_crash_loop_restarts_rate",
@@ -187,7 +194,7 @@ METRICS: Final = _all(
         "gauge",
         "Findings of the last look at the last minute, by kind and severity.",
         ("kind", "severity"),
-        60,
+        3 * 25,
     ),
     Metric(
         "exhume_node_health",
@@ -216,6 +223,7 @@ METRICS: Final = _all(
         "Incidents that were found and pinned in the recording, by kind.",
         ("kind",),
         30,
+        folds=True,
     ),
     Metric(
         "exhume_source_up",
@@ -228,6 +236,11 @@ METRICS: Final = _all(
         "exhume_agent_cpu_seconds_total",
         "counter",
         "CPU time of the agent and of its children.",
+    ),
+    Metric(
+        "exhume_agent_batches_total",
+        "counter",
+        "Batches of rows that the recorder has brought. It stands still when the recorder is stuck.",
     ),
     Metric("exhume_agent_resident_memory_bytes", "gauge", "Resident memory of the agent and of its children."),
     Metric("exhume_agent_disk_bytes", "gauge", "What the recording takes on disk."),
@@ -243,7 +256,8 @@ METRICS: Final = _all(
         "counter",
         "What the agent could not keep: stack samples, rows, records of the kernel.",
         ("what",),
-        8,
+        9,
+        folds=True,
     ),
     Metric(
         "exhume_profiles_pushed_total",

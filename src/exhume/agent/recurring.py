@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from exhume.recorder.leash import leashed
+from exhume.text import decode, printable
+
 PATIENCE_S = 600.0
 # Not at once: a node that boots has other things to do.
 FIRST_S = 60.0
@@ -41,25 +44,28 @@ class Recurring:
             self._thread.join(5)
 
     def _run(self) -> None:
-        quiet = subprocess.DEVNULL
+        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
         try:
-            with subprocess.Popen(self._command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as child:
+            with subprocess.Popen(leashed(self._command), stdin=quiet, stdout=pipe, stderr=pipe) as child:
                 self._child = child
                 with suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, child.pid, 19)
                 try:
-                    printed, _ = child.communicate(timeout=PATIENCE_S)
+                    printed, said = child.communicate(timeout=PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     child.kill()
                     raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
-            self._hand(_read(printed, child.returncode), "")
+            self._hand(_read(printed, said, child.returncode), "")
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._hand(None, str(error))
 
 
-def _read(printed: bytes, code: int) -> dict[str, Any]:
-    if len(printed) > LARGEST or not printed:
-        raise ValueError(f"it printed {len(printed):,} bytes and ended with {code}")
+def _read(printed: bytes, said: bytes, code: int) -> dict[str, Any]:
+    if not printed:
+        last = printable(decode(said.strip().rpartition(b"\n")[2]), 200)
+        raise ValueError(last or f"it printed nothing and ended with {code}")
+    if len(printed) > LARGEST:
+        raise ValueError(f"it printed {len(printed):,} bytes")
     report = json.loads(printed)
     if not isinstance(report, dict):
         raise ValueError("what it printed is no report")

@@ -1,8 +1,10 @@
 """What can be set of the agent: section [agent] of the configuration file, or EXHUME_AGENT_* of the environment, which wins."""
 
+import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from exhume.agent.cluster_report import Kubernetes
 from exhume.config import from_environment, load, section
 from exhume.errors import UsageError
 from exhume.findings.thresholds import Thresholds
@@ -41,7 +43,9 @@ class Settings:
     tls_key: str = field(default="", metadata={"doc": "its key (PEM)"})
     auth_file: str = field(default="", metadata={"doc": "file with USER:PASSWORD that scrapers must send (basic auth)"})
     hz: int = field(default=49, metadata={"doc": "stack samples a second of each core; 0: none"})
-    user_stacks: bool = field(default=False, metadata={"doc": "also take the stacks of programs, tenants' among them"})
+    user_stacks: str = field(
+        default="none", metadata={"doc": "stacks of programs: none, host (not those in containers and pods) or all"}
+    )
     latency: bool = field(default=True, metadata={"doc": "watch for stalls of polls, softirqs and threads"})
     budget_mib: int = field(default=1024, metadata={"doc": "disk that the recording may use"})
     keep_s: int = field(default=900, metadata={"doc": "seconds of it that are kept beside pinned incidents"})
@@ -51,10 +55,13 @@ class Settings:
     memory_limit_mib: int = field(default=250, metadata={"doc": "resident memory that the agent may use"})
     push: Push = field(default_factory=Push)
     audit: Audit = field(default_factory=Audit)
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
 
 
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}=[^\0-\x1f]{1,200}")
+USER_STACKS = ("none", "host", "all")
 FORMS = ("pyroscope", "pprof", "otlp")
-_APART = {"push": Push, "audit": Audit}
+_APART = {"push": Push, "audit": Audit, "kubernetes": Kubernetes}
 
 
 def read(path: str | None = None, **given: Any) -> tuple[Settings, Thresholds]:
@@ -70,23 +77,44 @@ def read(path: str | None = None, **given: Any) -> tuple[Settings, Thresholds]:
 
 
 def _checked(settings: Settings) -> Settings:
+    if settings.user_stacks not in USER_STACKS:
+        raise UsageError(f"agent.user_stacks must be one of {', '.join(USER_STACKS)}, not {settings.user_stacks!r}")
     if settings.hz > 999:
         raise UsageError(f"agent.hz must be below 1,000, not {settings.hz}; 49 and 97 are usual")
     if settings.budget_mib < 16:
         raise UsageError(f"agent.budget_mib must be 16 or more, not {settings.budget_mib}")
     if settings.keep_s < 120:
         raise UsageError(f"agent.keep_s must be 120 or more, not {settings.keep_s}: a verdict needs the last minute")
+    if not settings.cpu_limit_ratio:
+        raise UsageError("agent.cpu_limit_ratio must be more than 0: an agent that may use nothing can do nothing")
+    if settings.memory_limit_mib < 64:
+        raise UsageError(f"agent.memory_limit_mib must be 64 or more, not {settings.memory_limit_mib}")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise UsageError("agent.tls_cert and agent.tls_key go together: one of them is missing")
     if settings.push.form not in FORMS:
         raise UsageError(f"agent.push.form must be one of {', '.join(FORMS)}, not {settings.push.form!r}")
     if settings.push.url and not settings.push.url.startswith(("http://", "https://")):
         raise UsageError(f"agent.push.url must begin with http:// or https://, not {settings.push.url!r}")
+    if settings.push.url and not _reachable(settings.push.url):
+        raise UsageError(f"agent.push.url must be an address as https://pyroscope.example:4040, not {settings.push.url!r}")
+    if "@" in settings.push.url.split("//", 1)[-1].split("/", 1)[0]:
+        raise UsageError("agent.push.url must hold no name and no password: agent.push.token_file is for the receiver's token")
     for label in settings.push.labels:
-        if "=" not in label:
-            raise UsageError(f"agent.push.labels has {label!r}, which is not name=value")
+        if not _LABEL.fullmatch(label):
+            raise UsageError(f"agent.push.labels has {label!r}, which is not name=value with a name of letters, digits and _")
     address(settings.listen)
     return settings
+
+
+def _reachable(url: str) -> bool:
+    """Whether it names a host, and a port if any."""
+    from urllib.parse import urlsplit
+
+    try:
+        found = urlsplit(url)
+        return bool(found.hostname) and found.port != 0 and url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        return False
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -105,7 +133,7 @@ def as_toml(settings: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(part: Settings | Push | Audit, apart: dict[str, Any] | None = None) -> list[str]:
+def _lines(part: Settings | Push | Audit | Kubernetes, apart: dict[str, Any] | None = None) -> list[str]:
     values = asdict(part)
     told = [each for each in fields(part) if each.name not in (apart or {})]
     return [f"{each.name} = {_toml(values[each.name])}  # {each.metadata['doc']}" for each in told]
@@ -117,6 +145,11 @@ def _toml(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in value)
-        return f'"{escaped}"'
+        return f'"{"".join(map(_escaped, value))}"'
     return str(value)
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() and character not in '"\\':
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else f"\\U{ord(character):08x}"

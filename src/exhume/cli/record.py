@@ -122,7 +122,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
             {**flight.about, "keep_ns": keep_ns},
             budget_bytes=args.budget,
             keep_ns=keep_ns,
-            segment_ns=_segment_ns(),
+            segment_ns=segment_ns(),
         )
         watch = _Watch(args, writer, trigger(args, flight.node, kinds))
         gc.collect()
@@ -140,7 +140,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     return EXIT_HEALTHY if watch.samples or not args.hz or watch.batches else EXIT_CANNOT_JUDGE
 
 
-def _segment_ns() -> int:
+def segment_ns() -> int:
     """A minute; tests and demonstrations take shorter ones."""
     text = os.environ.get("EXHUME_SEGMENT_S", "60")
     if not text.isdecimal() or not 1 <= int(text) <= 3600:

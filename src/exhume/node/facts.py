@@ -1,12 +1,17 @@
 """Which node this is: its name, its boot, its kernel, its CPUs."""
 
+import os
+
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Layout
 from exhume.node.cpu_list import cpu_list
 from exhume.node.inside import regular
 from exhume.node.root import Root
 from exhume.recording.recording import Node
-from exhume.text import decode
+from exhume.text import decode, from_path
+
+NAME = "EXHUME_NODE_NAME"
+"""In the environment of a container: the name that the cluster has for the node it runs on."""
 
 
 def facts(root: Root, layout: Layout) -> Node:
@@ -28,7 +33,9 @@ def online_cpus(root: Root) -> list[int]:
 
 
 def _hostname(root: Root) -> str:
-    """Of another's root by its file: what /proc says is the name of whoever reads it (its UTS namespace)."""
+    """Of another's root as we are told, or by its file: what /proc says is the name of whoever reads it (its UTS namespace)."""
+    if not root.own and (told := os.environ.get(NAME, "").strip()) and root.same_kernel():
+        return from_path(told)
     named = b"" if root.own else regular(root, "etc/hostname", 4096) or b""
     for line in named.split(b"\n"):
         if (name := line.strip()) and not name.startswith(b"#"):  # hostname(5)

@@ -8,8 +8,10 @@ _ID = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d{1,20})"
 _RUNTIMES = {
     "cri-containerd": "containerd",
     "crio": "cri-o",
+    "crio-conmon": "cri-o",
     "docker": "docker",
     "libpod": "podman",
+    "libpod-conmon": "podman",
     "nerdctl": "containerd",
 }
 # Directories that runtimes without systemd put their containers in.
@@ -18,8 +20,13 @@ _HOMES = ("docker", "ecs", "libpod_parent", "garden")
 _SCOPE = re.compile(rf"^(?P<runtime>[a-z][a-z0-9-]*?)-{_ID}\.scope$")
 _BARE = re.compile(rf"^(?:(?P<runtime>[a-z][a-z0-9-]*?)-)?{_ID}$")
 _UUID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"
-# pod<uid>, or kubepods-burstable-pod<uid with _>.slice; static pods have 32 hex digits of a hash as their uid.
-_POD = re.compile(rf"^(?:kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UUID}|[0-9a-f]{{32}})(?:\.slice)?$")
+# pod<uid>, or kubepods-burstable-pod<uid with _>.slice; static pods have 32 hex digits of a hash as their uid. With the
+# --cgroup-root of a kubelet (kind has /kubelet) the slice's name begins with that, as systemd wants it.
+_POD = re.compile(
+    rf"^(?:(?:[A-Za-z0-9_.]{{1,64}}-){{0,4}}kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UUID}|[0-9a-f]{{32}})(?:\.slice)?$"
+)
+# slice:prefix:id, systemd's notation, taken for a path by a runtime whose driver is cgroupfs while the kubelet's is systemd.
+_COLONS = re.compile(rf"^(?P<slice>[^/:]{{1,250}}\.slice):(?P<runtime>[a-z][a-z0-9-]{{0,40}}):{_ID}$")
 _UNIT = re.compile(r"^[^/]{1,250}\.(?:service|scope|slice|socket|mount|swap)$")
 
 
@@ -45,7 +52,11 @@ def owner(path: str) -> Owner:
     unit = pod = container = runtime = ""
     above: list[str] = []
     for part in path.split("/"):
-        if match := _POD.match(part):
+        if match := _COLONS.match(part):
+            inside = _POD.match(match["slice"])
+            pod = inside["uid"].replace("_", "-") if inside else pod
+            container, runtime = match["container"], _RUNTIMES.get(match["runtime"], match["runtime"])
+        elif match := _POD.match(part):
             pod = match["uid"].replace("_", "-")
         elif match := _SCOPE.match(part):
             container = match["container"]

@@ -150,6 +150,8 @@ class Frames:
         addresses = np.where(exact, chains, chains - np.uint64(1))
         kernel = ~mark & (context == np.uint64(CONTEXT_KERNEL))
         user = ~mark & (context == np.uint64(CONTEXT_USER))
+        if any(space.hidden for space in spaces):
+            user &= ~np.array([space.hidden for space in spaces], dtype=bool)[which[owners]]
         frames = np.zeros(len(chains), dtype=np.int32)
         frames[kernel] = self._of_kernel(addresses[kernel])
         frames[user] = self._of_user(spaces, which[owners[user]], addresses[user])
@@ -234,7 +236,7 @@ class Frames:
         if not len(addresses):
             return np.zeros(0, dtype=np.int32)
         for space in spaces:
-            if space.unread:
+            if space.unread and not space.hidden:
                 space.read(self._root, self._images.locate)
         signed = addresses.astype(np.int64)
         images, offsets = find(spaces, which, signed)

@@ -70,9 +70,11 @@ class Profiler:
         symbols: UserSymbols | None = None,
         kernel: KernelSymbols | None = None,
         imported: Imported | None = None,
+        hide_tenants: bool = False,
     ) -> None:
         """`cgroups`: samples carry the id of their cgroup; `unified`: it is the id of the one hierarchy. `root` is where
-        processes are looked up that the side-band does not tell of, and the kernel's symbols unless they are given."""
+        processes are looked up that the side-band does not tell of, and the kernel's symbols unless they are given.
+        `hide_tenants`: of what runs in containers and pods only the kernel's frames are kept."""
         own = imported is None or imported.own
         self.kernel = kernel if kernel is not None else KernelSymbols(root)
         self.lost = 0
@@ -92,7 +94,7 @@ class Profiler:
             self._frames = Frames(
                 root, self.kernel, self._images, symbols, imported.wait_s, lambda pid: own and alive(pid, self._until)
             )
-        self.tasks = Tasks(root, self._images, unified, self._changed, alone=imported is not None)
+        self.tasks = Tasks(root, self._images, unified, self._changed, imported is not None, hide_tenants)
         self._threads: dict[tuple[int, int], tuple[int, Space, bool]] = {}
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
         self._raw: dict[tuple[int, bytes], int] = {}

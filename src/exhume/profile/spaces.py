@@ -25,13 +25,15 @@ Locate = Callable[[Mapped], int]
 class Space:
     """One address space. Those of processes that ran before we did are read from /proc when first needed."""
 
-    __slots__ = ("_maps", "_shared", "_table", "number", "pid", "unread")
+    __slots__ = ("_maps", "_shared", "_table", "hidden", "number", "pid", "unread")
 
     def __init__(self, number: int, pid: int, unread: int = 0) -> None:
         self.number = number
         self.pid = pid
         self.unread = unread
         """The process whose /proc/PID/maps are still to be read; 0 if there is none."""
+        self.hidden = False
+        """What ran in it is not to be looked at: frames of user space are left out."""
         self._maps: list[tuple[int, int, int, int]] = []  # start, end, offset, image; sorted
         self._shared = False
         self._table: NDArray[np.int64] | None = None
@@ -41,6 +43,7 @@ class Space:
         other = Space(number, pid, self.unread)
         other._maps, other._table = self._maps, self._table
         other._shared = self._shared = True
+        other.hidden = self.hidden
         return other
 
     def replaces(self, start: int, length: int, offset: int, image: int) -> bool:

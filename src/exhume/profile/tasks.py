@@ -68,10 +68,17 @@ class Tasks:
     """Knows who a sample is of."""
 
     def __init__(
-        self, root: Root, images: Images, unified: bool, changed: Callable[[Process], None], alone: bool = False
+        self,
+        root: Root,
+        images: Images,
+        unified: bool,
+        changed: Callable[[Process], None],
+        alone: bool = False,
+        hide_tenants: bool = False,
     ) -> None:
         """`unified`: the cgroup id of a sample is that of the one hierarchy. `changed` hears of processes whose names, cgroup
-        or address space are not what they were. `alone`: the side-band is all there is."""
+        or address space are not what they were. `alone`: the side-band is all there is. `hide_tenants`: the address spaces of
+        all that is in a container or pod, or that may be, are hidden."""
         self.lost = 0
         """Records of the side-band that found no place."""
         self.boot_offset_ns = 0
@@ -83,6 +90,7 @@ class Tasks:
         self._processes: dict[int, Process] = {}
         self._spaces = 0
         self._alone = alone
+        self._hide_tenants = hide_tenants
         self._kept: deque[records.Tasks] = deque(maxlen=None if alone else KEPT)
         self._cgroups: dict[int, str] = {}
         self._gone: list[Process] = []
@@ -210,19 +218,31 @@ class Tasks:
         """The cgroup of a process, whose samples carry that id."""
         if self._alone and not number:
             return process.cgroup
-        known = self._unified and number > 0
+        known, sure = self._unified and number > 0, True
         if known and number in self._cgroups:
             path = self._cgroups[number]
         elif process.cgroup_read and process.cgroup_id == number:
             return process.cgroup
         else:
-            path = (process.pid not in self._ending and self._read_cgroup(process.pid)) or process.cgroup
+            read = "" if process.pid in self._ending else self._read_cgroup(process.pid)
+            path, sure = read or process.cgroup, bool(read)
             if known and path and self._is(path, number):
                 self._keep_cgroup(number, path)
         process.cgroup_read, process.cgroup_id = True, number
         if path != process.cgroup:
             process.cgroup, process.owner = path, owner(path)
+        if self._hide_tenants:
+            self._hide(process, not sure)
         return path
+
+    def _hide(self, process: Process, unsure: bool) -> None:
+        """One that ended before its cgroup could be read has its parent's by hearsay, and may have been put into a pod."""
+        hidden = unsure or not process.cgroup or bool(process.owner.pod or process.owner.container)
+        if hidden != process.space.hidden:
+            # Another number: stacks that were resolved before are kept by it.
+            process.space = process.space.copy(self._number(), process.pid)
+            process.space.hidden = hidden
+            self._changed(process)
 
     def _number(self) -> int:
         self._spaces += 1

@@ -76,6 +76,8 @@ class Options:
     events_after: int = 0
     """A time of the recording: earlier events are in it already, by the recorder that this one goes on from. The kernel's log
     and the journal tell of them again, because whoever reads them anew reads what was."""
+    hide_tenants: bool = False
+    """Of what runs in containers and pods only the kernel's frames are kept."""
 
 
 class Status(NamedTuple):
@@ -124,7 +126,9 @@ class Flight:
         self._profiler = None
         if self._sampler is not None:
             patient, kernel = PatientRoot(root), KernelSymbols(root)
-            self._profiler = Profiler(patient, self._sampler.cgroups, unified, self._symbols, kernel)
+            self._profiler = Profiler(
+                patient, self._sampler.cgroups, unified, self._symbols, kernel, hide_tenants=options.hide_tenants
+            )
         self._poll = select.epoll()
         self._held: list[Taken] = []
         self._held_bytes = 0

@@ -134,7 +134,8 @@ class Steady(threading.Thread):
         """Until the next reading: its rhythm, or longer if it would take more than its share of a core."""
         if not self._share:
             return source.reader.every_ns
-        return max(source.reader.every_ns or source.rhythm, round(cost / self._share))
+        share = max(self._share, getattr(source.reader, "share", 0.0))
+        return max(source.reader.every_ns or source.rhythm, round(cost / share))
 
     def _read(self, source: Source) -> None:
         if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):

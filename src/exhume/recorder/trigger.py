@@ -37,8 +37,9 @@ class Incident(NamedTuple):
 class Trigger:
     """`judge` says what is wrong in a recording; this holds the recording it is given."""
 
-    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]]) -> None:
+    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = EVERY_NS) -> None:
         self._node = node
+        self._every_ns = every_ns
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
         self._base: dict[tuple[str, Labels], int] = {}
@@ -64,8 +65,8 @@ class Trigger:
         while self._seconds[0][1] < now - WINDOW_NS:
             self._let_go(self._seconds.popleft()[2])
         self._hurry = self._hurry or harms(rows)
-        soon = min(EVERY_NS, max(SOON_NS, round(self._cost_ns / SHARE)))
-        if now - self._judged < (soon if self._hurry else EVERY_NS):
+        soon = min(self._every_ns, max(SOON_NS, round(self._cost_ns / SHARE)))
+        if now - self._judged < (soon if self._hurry else self._every_ns):
             return [], []
         self._judged, self._hurry = now, False
         begun = time.thread_time_ns()

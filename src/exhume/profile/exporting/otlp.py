@@ -1,8 +1,8 @@
 """Samples as OpenTelemetry profiles: what its collector takes at /v1development/profiles.
 
 Numbers of fields are those of opentelemetry/proto/profiles/v1development/profiles.proto and
-collector/profiles/v1development/profiles_service.proto of opentelemetry-proto 1.10, where stacks have a table of their own.
-The format is not yet stable: another layout will be another version of this file.
+collector/profiles/v1development/profiles_service.proto, as the Python package opentelemetry-proto 1.45.2 has them; earlier
+layouts had no table of stacks. The format is not yet stable.
 """
 
 import hashlib
@@ -39,6 +39,8 @@ class _Dictionary:
         self._texts = _Table()
         self._mappings, self._locations, self._functions = _Table(), _Table(), _Table()
         self._attributes, self._stacks = _Table(), _Table()
+        self._places: dict[int, int] = {}
+        """The location of each frame."""
 
     def text(self, value: str) -> int:
         return self._texts(value, lambda: value.encode("utf-8", "backslashreplace")) if value else 0
@@ -49,11 +51,11 @@ class _Dictionary:
 
     def stack(self, stack: tuple[int, ...]) -> int:
         """The function that ran comes first."""
-        return self._stacks(stack, lambda: packed(1, [self._location(frame) for frame in reversed(stack)]))
-
-    def _location(self, place: int) -> int:
-        frame = self._frames[place]
-        return self._locations(place, lambda: self._where(frame))
+        places = self._places
+        for frame in stack:
+            if frame not in places:
+                places[frame] = self._locations(frame, lambda frame=frame: self._where(self._frames[frame]))  # type: ignore[misc]
+        return self._stacks(stack, lambda: packed(1, [places[frame] for frame in reversed(stack)]))
 
     def _where(self, frame: Frame) -> bytes:
         file = self.text(frame.module)
@@ -82,11 +84,13 @@ def write_rows(
     kind = number(1, dictionary.text("cpu" if period else "samples"))
     kind += number(2, dictionary.text("nanoseconds" if period else "count"))
     total, samples = 0, []
+    known: dict[Labels, bytes] = {(): b""}
     for labels, stack, count in rows:
         total += count
-        attributes = packed(2, [dictionary.attribute(key, value) for key, value in labels]) if labels else b""
+        if labels not in known:
+            known[labels] = packed(2, [dictionary.attribute(key, value) for key, value in labels])
         value = packed(4, (count * (period or 1),))
-        samples.append(message(2, number(1, dictionary.stack(stack)), attributes, value))
+        samples.append(message(2, number(1, dictionary.stack(stack)), known[labels], value))
     made = b"".join(samples)
     identity = hashlib.sha256(made + repr((resource, subject.start_real, subject.end - subject.start)).encode()).digest()[:16]
     profile = message(1, kind) + made + _fixed64(3, subject.start_real) + number(4, max(0, subject.end - subject.start))

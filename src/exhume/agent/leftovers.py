@@ -1,0 +1,174 @@
+"""What exhume leaves on a node beside its own package: found first, then removed, and nothing that is not its own.
+
+Links are followed as the node itself would and never out of its root; directories are removed without following any link in
+them. What a package manager brought (the program, a unit below /usr) is that one's to remove.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from exhume.errors import ExhumeError
+from exhume.node.inside import resolve
+from exhume.node.root import Root
+from exhume.recording import layout
+from exhume.remedy import journal
+from exhume.remedy.application import Application
+from exhume.remedy.carry_out import history
+from exhume.remedy.manager import Manager
+from exhume.remedy.node import Node
+from exhume.text import from_path, printable
+
+STATE: Final = "/var/lib/exhume"
+UNIT: Final = "exhume-agent.service"
+_JOURNAL: Final = journal.DIRECTORY
+_UNITS: Final = "/etc/systemd/system"
+# Besides the state: settings, the unit where people put it, the link that enables it, and what `exhume completion` tells.
+PLACES: Final = (
+    ("/etc/exhume", "settings"),
+    ("/etc/default/exhume-agent", "settings of the unit"),
+    (f"{_UNITS}/{UNIT}", "the unit"),
+    (f"{_UNITS}/{UNIT}.d", "drop-ins of the unit"),
+    (f"{_UNITS}/multi-user.target.wants/{UNIT}", "the link that enables the unit"),
+    ("/etc/bash_completion.d/exhume", "completion"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    path: str
+    """On the node."""
+    what: str
+    size_bytes: int
+
+
+def found(root: Root, keep_recordings: bool = False, keep_journal: bool = False, more: Iterable[str] = ()) -> list[Left]:
+    """What there is, the state directory in its parts. `more` are recordings that the settings keep elsewhere."""
+    lefts = [Left(path, what, _size(root, path)) for path, what in PLACES if _there(root, path)]
+    for path in _parts(root):
+        is_journal = path == _JOURNAL
+        if (is_journal and keep_journal) or (not is_journal and keep_recordings):
+            continue
+        what = "the journal of what was fixed" if is_journal else "recordings and what belongs to them"
+        lefts.append(Left(path, what, _size(root, path)))
+    if not keep_recordings:
+        lefts += [Left(path, "a recording", _size(root, path)) for path in more if _is_recording(root, path)]
+    return lefts
+
+
+def not_undone(node: Node) -> list[Application]:
+    """Fixes that are in force, or hang in the balance: without their journal nobody can undo them."""
+    return [one for one in history(node) if one.status != "undone" and one.begun]
+
+
+def writers(root: Root, lefts: Iterable[Left]) -> list[str]:
+    """Recordings that are being written to: whoever writes holds the lock in it (recording/writer.py)."""
+    paths = [path for left in lefts for path in (left.path, *(f"{left.path}/{name}" for name in _names(root, left.path)))]
+    return [path for path in paths if _locked(root, path)]
+
+
+def stop(manager: Manager) -> bool:
+    """The agent's unit, if it runs."""
+    if manager.state(UNIT).down:
+        return False
+    manager.stop(UNIT)
+    return True
+
+
+def remove(root: Root, lefts: Iterable[Left]) -> Iterator[tuple[Left, str]]:
+    """Each with "" when it is gone, or why it is not; then the state directory itself where nothing is left in it."""
+    for left in lefts:
+        try:
+            _remove(root, left.path)
+            yield left, ""
+        except OSError as error:
+            yield left, os.strerror(error.errno or 0)
+    try:
+        if (path := _place(root, STATE)) is not None:
+            os.rmdir(path)
+    except OSError:
+        return
+
+
+def _remove(root: Root, name: str) -> None:
+    path = _place(root, name)
+    if path is None:
+        raise FileNotFoundError(2, "")
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def _place(root: Root, name: str) -> str | None:
+    """Where it is, its directory's links followed inside the root and the last part taken as it is."""
+    directory, last = os.path.split(name)
+    inside = resolve(root, directory)
+    return None if inside is None else os.path.join(root.at(inside), last)
+
+
+def _there(root: Root, name: str) -> bool:
+    path = _place(root, name)
+    return path is not None and os.path.lexists(path)
+
+
+def _names(root: Root, name: str) -> list[str]:
+    path = _place(root, name)
+    try:
+        return sorted(os.listdir(path)) if path is not None and not os.path.islink(path) else []
+    except OSError:
+        return []
+
+
+def _parts(root: Root) -> list[str]:
+    return [f"{STATE}/{name}" for name in _names(root, STATE)]
+
+
+def _size(root: Root, name: str) -> int:
+    path = _place(root, name)
+    if path is None:
+        return 0
+    total = 0
+    try:
+        total = os.lstat(path).st_size
+        if not os.path.islink(path):
+            for directory, _, files in os.walk(path):
+                total += sum(_file_size(os.path.join(directory, file)) for file in files)
+    except OSError:
+        return total
+    return total
+
+
+def _file_size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def _is_recording(root: Root, name: str) -> bool:
+    """Only what says of itself that it is one is ours to remove."""
+    return _there(root, f"{name}/{layout.MARK}") and not name.startswith(f"{STATE}/")
+
+
+def _locked(root: Root, name: str) -> bool:
+    path = _place(root, f"{name}/{layout.LOCK}")
+    if path is None:
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise ExhumeError(f"{printable(from_path(path))} cannot be locked: {os.strerror(error.errno or 0)}") from None
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,242 @@
+"""Profiles out: incidents, and on request all the time, from the recording to a receiver.
+
+The recorder's thread only says what happened and how late it is. One thread waits for children that make profiles, another
+sends what waits in the spool, so that a receiver that hangs holds up neither. What is sent is sent at least once: a profile is
+removed when the receiver said yes, and a crash in between sends it again, under the same Idempotency-Key.
+"""
+
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from exhume.agent.gathering import Gathered
+from exhume.agent.push_answer import Outcome
+from exhume.agent.push_build import Made, Order
+from exhume.agent.push_http import Sender, kind_of, request
+from exhume.agent.push_windows import SECOND, Window, Windows
+from exhume.agent.settings import Push, Settings
+from exhume.agent.spool import Spool
+from exhume.errors import ExhumeError
+from exhume.recorder.leash import leashed
+from exhume.text import decode, printable
+
+NAMES = {"incident": "exhume.incident", "continuous": "exhume"}
+NICE = 19
+PATIENCE_S = 120.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
+# Orders that may wait for a child; more means that the node has no time for them.
+MOST_ORDERS = 4
+
+
+def wait_s(attempt: int, after_s: float | None, chance: float) -> float:
+    """Before the next attempt: what the receiver asked for, else twice as long each time; spread, so that a fleet whose
+    receiver comes back does not come all at once."""
+    if after_s is not None:
+        return after_s * (1.0 + chance / 10)
+    return min(FIRST_WAIT_S * 2.0 ** min(attempt, 30), LONGEST_WAIT_S) * (0.5 + chance / 2)
+
+
+class Pusher:
+    """`look` and `incident` are called in the recorder's thread and return at once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        boot: str,
+        gathered: Gathered,
+        say: Callable[[str], None],
+        sender: Sender | None = None,
+    ) -> None:
+        """`boot` is the boot id: the recording's clock begins anew with each."""
+        self.push: Push = settings.push
+        """May change at any time."""
+        self._recording, self._host = settings.dir, settings.host
+        self._gathered, self._say = gathered, say
+        self._spool = Spool(f"{settings.dir.rstrip('/')}.spool", settings.push.spool_mib << 20)
+        self._windows = Windows()
+        self._now = 0
+        self._boot = boot
+        self._unsaved = False
+        """An incident waits that the spool has no note of."""
+        self._orders: queue.Queue[Window | str | None] = queue.Queue(MOST_ORDERS)
+        """Windows to make profiles of; texts are notes to keep."""
+        self._sender = sender or Sender()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._threads: list[threading.Thread] = []
+        self._ends = threading.Event()
+        self._more = threading.Event()
+        self._told: set[str] = set()
+        self._turn = 0
+
+    # In the recorder's thread
+
+    def incident(self, start: int) -> None:
+        if self.push.url and self.push.incidents:
+            self._windows.incident(start, self._now)
+            self._unsaved = True
+
+    def change(self, push: Push) -> None:
+        self.push = push
+        self._spool.budget_bytes = push.spool_mib << 20
+        self._more.set()
+
+    def look(self, now: int, may_build: bool = True) -> None:
+        """`now`: up to when there is a recording. Without `may_build` the agent has no time to make profiles."""
+        self._now = now = max(now, self._now)
+        if not self.push.url or not self._started():
+            return
+        for window in self._windows.due(now, self.push.every_s * SECOND):
+            if may_build:
+                self._order(window)
+            else:
+                self._once("no profiles are made while the agent has to save time")
+        if self._unsaved and (waits := self._windows.pending) is not None:
+            self._unsaved = False
+            self._order(json.dumps({"boot": self._boot, "begin": waits[0], "due": waits[1]}))
+
+    def _order(self, wanted: Window | str) -> None:
+        try:
+            self._orders.put_nowait(wanted)
+        except queue.Full:
+            self._once("profiles cannot be made as fast as they are wanted; some are left out")
+
+    def close(self, patience_s: float = 5.0) -> None:
+        """What was not sent stays in the spool."""
+        self._ends.set()
+        self._more.set()
+        with suppress(queue.Full):
+            self._orders.put_nowait(None)
+        if (child := self._child) is not None and child.poll() is None:
+            child.kill()
+        self._sender.close()
+        for thread in self._threads:
+            thread.join(patience_s)
+
+    def _started(self) -> bool:
+        if not self._threads and not self._ends.is_set():
+            try:
+                self._spool.prepare()
+            except ExhumeError as error:
+                self._once(str(error))
+                return False
+            self._take_up(self._spool.noted())
+            for name, target in (("profiles", self._make_all), ("push", self._send_all)):
+                self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+                self._threads[-1].start()
+        return bool(self._threads)
+
+    def _take_up(self, note: str) -> None:
+        """An incident whose profile was not made when the last agent ended: its recording is pinned and still there."""
+        with suppress(ValueError, KeyError, TypeError):
+            noted = json.loads(note)
+            if noted["boot"] == self._boot:
+                self._windows.incident_again(int(noted["begin"]), int(noted["due"]))
+
+    # In the thread that makes profiles
+
+    def _make_all(self) -> None:
+        while not self._ends.is_set() and (wanted := self._orders.get()) is not None:
+            try:
+                if isinstance(wanted, str):
+                    self._spool.note(wanted)
+                    continue
+                self._make(wanted)
+                if wanted.what == "incident":
+                    self._spool.note("")
+            except (OSError, ValueError, TypeError) as error:
+                if not self._ends.is_set():
+                    self._once(f"no profile: {printable(str(error), 300)}")
+            if dropped := self._spool.trim():
+                self._count("dropped", dropped)
+                self._once("the oldest profiles that waited to be pushed were dropped: agent.push.spool_mib is full")
+            self._gathered.set("exhume_profiles_waiting", float(len(self._spool.waiting())))
+            self._more.set()
+
+    def _make(self, window: Window) -> Made:
+        push = self.push
+        labels = tuple((key, value) for key, _, value in (label.partition("=") for label in push.labels))
+        asked = Order(
+            self._recording,
+            self._spool.path,
+            self._spool.budget_bytes,
+            kind_of(push),
+            NAMES[window.what],
+            window.start,
+            window.end,
+            self._host,
+            push.namespaces,
+            labels,
+        )
+        command = leashed([sys.executable, "-m", "exhume.agent.push_build", asked.text()])
+        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+        with subprocess.Popen(command, stdin=quiet, stdout=pipe, stderr=pipe) as child:
+            self._child = child
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
+            try:
+                printed, said = child.communicate(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+        if child.returncode:
+            last = decode(said.strip().rpartition(b"\n")[2])
+            raise ValueError(last or f"it ended with {child.returncode}")
+        made: dict[str, Any] = json.loads(printed)
+        return Made(**made)
+
+    # In the thread that sends them
+
+    def _send_all(self) -> None:
+        attempt = 0
+        while not self._ends.is_set():
+            names = self._spool.waiting()
+            self._gathered.set("exhume_profiles_waiting", float(len(names)))
+            if not names or not self.push.url:
+                self._more.wait()
+                self._more.clear()
+                continue
+            name = names[self._turn % len(names)]
+            outcome = self._send(name)
+            if outcome is None or outcome.state != "again":
+                attempt = 0
+                continue
+            if outcome.answered and outcome.after_s is None:
+                self._turn += 1  # it may be this one that the receiver stumbles over: another has its turn
+            self._once(f"profiles wait to be pushed: {outcome.detail}")
+            self._ends.wait(wait_s(attempt, outcome.after_s, random.random()))
+            attempt += 1
+
+    def _send(self, name: str) -> Outcome | None:
+        """None: there was nothing to send."""
+        push = self.push
+        parcel = self._spool.take(name)
+        if parcel is None or parcel.kind != kind_of(push):
+            self._spool.remove(name)
+            self._count("dropped", 1)
+            self._once("a profile that waited was not whole, or made for another kind of receiver, and was dropped")
+            return None
+        outcome = self._sender.send(request(push, parcel, name.removesuffix(".push")), push.token_file)
+        if outcome.state == "again":
+            return outcome
+        self._spool.remove(name)
+        self._count(outcome.state, 1)
+        if outcome.state == "failed":
+            self._once(f"a profile was refused and is given up: {outcome.detail}")
+        else:
+            self._told.clear()  # what was wrong is over, and worth a word if it comes again
+        return outcome
+
+    def _count(self, outcome: str, many: int) -> None:
+        self._gathered.values["exhume_profiles_pushed_total"][outcome,] += many
+
+    def _once(self, trouble: str) -> None:
+        if trouble not in self._told and len(self._told) < 100:
+            self._told.add(trouble)
+            self._say(trouble)

@@ -1,0 +1,140 @@
+"""Alerts and recording rules for Prometheus, as data, and as the file that Prometheus reads.
+
+The rules are written in plain PromQL with words that are put in here: NODE, the label that tells nodes apart; JOB and
+EXPORTERS, the names of the scrape jobs; <7d>, a number of seconds. A rule's ranges and its `for` are divided by `speed`, so
+that a test need not wait for days: everything else about it stays as it is.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from exhume.errors import UsageError
+
+Severity = Literal["info", "warning", "critical"]
+Edition = Literal["agent", "node-exporter"]
+EDITIONS: Final[tuple[Edition, ...]] = ("agent", "node-exporter")
+
+SCRAPE_S: Final = 15
+"""How often the rules expect to be fed, and are looked at; up to 30 s will do."""
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_RANGE = re.compile(r"(\[|\boffset )(\d+)([smhd])\b")
+_NUMBER = re.compile(r"<(\d+)([smhd])>")
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What differs from one installation to the next."""
+
+    node: str = "instance"
+    """The label that tells nodes apart, on all that is scraped."""
+    job: str = "exhume"
+    exporters: str = "node"
+    docs: str = "docs"
+    """Where our documentation is: runbook_url begins with it."""
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", self.node):
+            raise UsageError(f"{self.node!r} is no name of a label; instance and node are usual")
+        for job in (self.job, self.exporters):
+            if not re.fullmatch(r"[\w./-]+", job):
+                raise UsageError(f"{job!r} cannot be a job's name here: letters, digits, and . / _ - are known")
+        if not self.docs.isprintable() or "{{" in self.docs:
+            raise UsageError(f"{self.docs!r} is no address of the documentation")
+
+    def duration(self, seconds: float) -> str:
+        """As Prometheus writes it: whole units where it is one."""
+        sped = max(1, round(seconds * 1000 / self.speed))
+        for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+            if sped % size == 0:
+                return f"{sped // size}{unit}"
+        return f"{sped}ms"
+
+    def fit(self, text: str) -> str:
+        text = _RANGE.sub(lambda at: f"{at[1]}{self.duration(int(at[2]) * _SECONDS[at[3]])}", text)
+        text = _NUMBER.sub(lambda at: f"{int(at[1]) * _SECONDS[at[2]] / self.speed:g}", text)
+        words = {"NODE": self.node, "JOB": self.job, "EXPORTERS": self.exporters}
+        return re.sub(r"\b(NODE|JOB|EXPORTERS)\b", lambda at: words[at[0]], text)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    name: str
+    expr: str
+    for_s: int
+    severity: Severity
+    summary: str
+    description: str
+
+    def rule(self, making: Making) -> dict[str, Any]:
+        return {
+            "alert": self.name,
+            "expr": making.fit(self.expr).strip(),
+            "for": making.duration(self.for_s),
+            "labels": {"severity": self.severity},
+            "annotations": {
+                "summary": making.fit(self.summary),
+                "description": making.fit(self.description),
+                "runbook_url": f"{making.docs.rstrip('/')}/alerts.md#{self.name.lower()}",
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A recording rule. Its name is level:metric:operation, as Prometheus's own practice has it."""
+
+    name: str
+    expr: str
+
+    def rule(self, making: Making) -> dict[str, Any]:
+        return {"record": self.name, "expr": making.fit(self.expr).strip()}
+
+
+def groups(edition: Edition, making: Making) -> dict[str, Any]:
+    """What a rule file holds."""
+    if edition == "agent":
+        from exhume.agent.rules_agent import ALERTS, RECORDS
+
+        every: dict[str, tuple[Alert, ...] | tuple[Record, ...]] = {"exhume": ALERTS, "exhume-fleet": RECORDS}
+    else:
+        from exhume.agent import rules_exporters
+
+        every = {"exhume-node-exporter": rules_exporters.ALERTS}
+    interval = making.duration(SCRAPE_S)
+    return {
+        "groups": [
+            {"name": name, "interval": interval, "rules": [rule.rule(making) for rule in rules]}
+            for name, rules in every.items()
+        ]
+    }
+
+
+def as_yaml(document: dict[str, Any], head: str = "") -> str:
+    """YAML in the order it was made in, long text as blocks."""
+    import yaml
+
+    class Blocks(yaml.SafeDumper):
+        """SafeDumper, with a representer of its own that nobody else is to have."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Blocks.add_representer(str, text)
+    return head + yaml.dump(document, Dumper=Blocks, sort_keys=False, width=10_000, allow_unicode=True)
+
+
+HEADS: Final = {
+    "agent": "# Alerts and recording rules for exhume's agent. Made by `exhume agent --print-rules`.\n",
+    "node-exporter": (
+        "# Alerts for nodes without the agent: node_exporter and the kubelet's cAdvisor metrics alone.\n"
+        "# Made by `exhume agent --print-rules --edition node-exporter`. docs/alerts.md tells what they cannot see,\n"
+        "# and which flags and which relabelling they need.\n"
+    ),
+}
+
+
+def printed(edition: Edition, making: Making) -> str:
+    return as_yaml(groups(edition, making), HEADS[edition])

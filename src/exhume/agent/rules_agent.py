@@ -1,0 +1,232 @@
+"""The rules for nodes that run the agent.
+
+The agent judges and Prometheus keeps the time. What a symptom is, the detectors say, by thresholds that are set on the node; an
+alert asks how long it goes on. `exhume_findings` speaks of the last minute and is looked at over two, so half a minute of
+trouble holds an expression for three and a half: none fires that must hold for five. A reset of a network device is told even
+if it is one, because what it broke stays broken.
+"""
+
+from typing import Final
+
+from exhume.agent.rules import Alert, Record
+from exhume.findings.forecast import PAIN
+from exhume.findings.thresholds import Thresholds
+
+_LIMITS = Thresholds()
+_DYING = 'exhume_memory_cgroups{state="dying"}'
+_LIVE = 'exhume_memory_cgroups{state="live"}'
+# By least squares over an hour, so that a node whose zombies come and go has no slope.
+_PAIN_S = f"clamp_min(({PAIN} - {_DYING}) / (deriv({_DYING}[1h]) > 0), 0)"
+_THROTTLED = (
+    "sum by (NODE) (rate(exhume_cpu_throttled_periods_total[{0}])) / sum by (NODE) (rate(exhume_cpu_quota_periods_total[{0}]))"
+)
+
+
+def _found(kind: str, over: str) -> str:
+    return f'sum by (NODE) (max_over_time(exhume_findings{{kind="{kind}",severity!="info"}}[{over}])) > 0'
+
+
+def _each(query: str, said: str) -> str:
+    """What a query of this node gives, one after the other, in an annotation; nothing if it gives nothing."""
+    return f"{{{{ range printf `{query}` $labels.NODE | query }}}}{said}{{{{ end }}}}"
+
+
+_WHERE = "on {{ $labels.NODE }}"
+# What a description says of a node's verdict, where there is one.
+_VERDICT = _each(
+    "exhume_verdict_confidence{NODE=%q}",
+    " The verdict is {{ .Labels.cause }} of {{ .Labels.subject }}, confidence {{ .Value | humanizePercentage }}.",
+)
+
+ALERTS: Final = (
+    Alert(
+        "ExhumeZombieMemoryCgroups",
+        f"{_DYING} >= {_LIMITS.zombies_floor}\nand ignoring (state) {_DYING} >= ignoring (state) "
+        f"{_LIMITS.zombies_per_live:g} * {_LIVE}",
+        600,
+        "warning",
+        f"Many zombie memory cgroups {_WHERE}",
+        '{{ printf "%.0f" $value }} memory cgroups '
+        f"{_WHERE} are zombies: their directories are gone, and the kernel still walks them."
+        + _each(f"{_LIVE[:-1]},NODE=%q}}", ' {{ printf "%.0f" .Value }} are alive.')
+        + _each("exhume_zombie_memory_cgroup_bytes{NODE=%q}", " They cost about {{ .Value | humanize1024 }}B of kernel memory.")
+        + _each(
+            "topk(1, exhume_zombie_memory_cgroups{NODE=%q})", ' Most ({{ printf "%.0f" .Value }}) were of {{ .Labels.source }}.'
+        ),
+    ),
+    Alert(
+        "ExhumeMemoryCgroupLeak",
+        f"{_PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0",
+        3600,
+        "warning",
+        f"Memory cgroups leak {_WHERE}",
+        f"At the rate of the last hour there are {PAIN:,} zombie memory cgroups {_WHERE} in "
+        f"{{{{ $value | humanizeDuration }}}}; "
+        "from about then on one walk over them is long enough for a network driver to give up."
+        + _each("3600 * exhume_memory_cgroup_leak_rate{NODE=%q}", ' {{ printf "%.0f" .Value }} more come every hour.'),
+    ),
+    Alert(
+        "ExhumeCoreSaturated",
+        _found("core-saturated", "2m"),
+        300,
+        "warning",
+        f"The kernel fills a core {_WHERE}",
+        f"Again and again for five minutes, a core was full of kernel time {_WHERE} while the others were not."
+        + _each(
+            "topk(3, increase(exhume_core_saturated_seconds_total{NODE=%q}[10m]) > 0)",
+            ' Core {{ .Labels.cpu }}: {{ printf "%.1f" .Value }} s of the last ten minutes.',
+        )
+        + _VERDICT,
+    ),
+    Alert(
+        "ExhumeNapiStarving",
+        _found("napi-starved", "2m"),
+        300,
+        "critical",
+        f"Network queues are not polled in time {_WHERE}",
+        f"Again and again for five minutes, the poll of a network device {_WHERE} was late; drivers give up after some seconds."
+        + _each(
+            'topk(3, increase(exhume_stall_seconds_total{what="napi",NODE=%q}[10m]) > 0)',
+            ' {{ .Labels.device }}: {{ printf "%.1f" .Value }} s late in the last ten minutes.',
+        )
+        + _VERDICT,
+    ),
+    Alert(
+        "ExhumeNicResetExplained",
+        f"({_found('nic-reset', '15m')})\n"
+        "* on (NODE) group_left (cause, subject) (0 * topk by (NODE) (1, max_over_time(exhume_verdict_confidence[15m])) + 1)",
+        60,
+        "critical",
+        f"A network device was reset {_WHERE}, because of {{{{ $labels.cause }}}}",
+        f"{{{{ $value }}}} network device(s) {_WHERE} were reset by their driver within a quarter of an hour. The "
+        f"agent's verdict is "
+        "{{ $labels.cause }} of {{ $labels.subject }}. Whatever talked through it may have lost its connections."
+        + _each(
+            "exhume_nic_resets_total{NODE=%q} > 0",
+            ' {{ .Labels.device }}: {{ printf "%.0f" .Value }} since the agent began ({{ .Labels.reason }}).',
+        ),
+    ),
+    Alert(
+        "ExhumeNicResetUnexplained",
+        f"({_found('nic-reset', '15m')})\nunless on (NODE) max_over_time(exhume_verdict_confidence[15m])",
+        300,
+        "warning",
+        f"A network device was reset {_WHERE}, and why is not visible",
+        f"{{{{ $value }}}} network device(s) {_WHERE} were reset by their driver within a quarter of an hour, and "
+        f"nothing that the "
+        "agent saw explains it."
+        + _each(
+            "exhume_nic_resets_total{NODE=%q} > 0",
+            ' {{ .Labels.device }}: {{ printf "%.0f" .Value }} since the agent began ({{ .Labels.reason }}).',
+        ),
+    ),
+    Alert(
+        "ExhumeReclaimAndThrottling",
+        "(\n"
+        '  sum by (NODE) (rate(exhume_reclaim_pages_total{by="direct",action="scanned"}[2m]))'
+        f" > {_LIMITS.direct_reclaim_pages}\n"
+        "or\n"
+        f'  sum by (NODE) (rate(exhume_reclaim_pages_total{{by="kswapd",action="scanned"}}[2m])) > {_LIMITS.kswapd_pages}\n'
+        ")\n"
+        "and on (NODE)\n"
+        f"  {_THROTTLED.format('2m')} > {_LIMITS.throttled_ratio:g}",
+        300,
+        "warning",
+        f"Memory is short and CPU quotas are used up at once {_WHERE}",
+        f'{{{{ printf "%.0f" $value }}}} pages a second are scanned for reclaim {_WHERE}'
+        + _each(
+            "sum(rate(exhume_cpu_throttled_periods_total{NODE=%[1]q}[2m]))"
+            " / sum(rate(exhume_cpu_quota_periods_total{NODE=%[1]q}[2m]))",
+            ", while {{ .Value | humanizePercentage }} of the periods of all CPU quotas are used up",
+        )
+        + ". Together they look like a slow node: reclaim takes the quota of whoever needs memory.",
+    ),
+    Alert(
+        "ExhumeCrashLoopLeaks",
+        "60 * max_over_time(exhume_crash_loop_restarts_rate[5m])\nand on (NODE, unit) "
+        "max_over_time(exhume_crash_loop_leaks[5m]) == 1",
+        600,
+        "warning",
+        f"{{{{ $labels.unit }}}} crashes again and again {_WHERE} and leaks memory cgroups",
+        f"{{{{ $labels.unit }}}} is started {{{{ $value | humanize }}}} times a minute {_WHERE}, and its memory cgroups "
+        f"stay behind as "
+        "zombies." + _each('exhume_memory_cgroups{state="dying",NODE=%q}', ' There are {{ printf "%.0f" .Value }} in all.'),
+    ),
+    Alert(
+        "ExhumeAgentDown",
+        'up{job="JOB"} == 0',
+        300,
+        "warning",
+        f"exhume's agent does not answer {_WHERE}",
+        f"Prometheus could not scrape exhume's agent {_WHERE} for five minutes: nothing watches that node.",
+    ),
+    Alert(
+        "ExhumeAgentAbsent",
+        'absent(up{job="JOB"})',
+        600,
+        "warning",
+        "No agent of exhume is scraped at all",
+        "Prometheus knows no target of the job JOB: service discovery, the job's name or the installation changed.",
+    ),
+    Alert(
+        "ExhumeAgentStuck",
+        "increase(exhume_agent_batches_total[2m]) == 0",
+        300,
+        "warning",
+        f"exhume's agent answers and records nothing {_WHERE}",
+        f"The agent's recorder {_WHERE} has brought nothing for minutes: its other metrics are old. Its /-/healthy says "
+        f"the same.",
+    ),
+    Alert(
+        "ExhumeAgentSteppedDown",
+        "exhume_agent_stepped_down == 1",
+        900,
+        "info",
+        f"exhume's agent has given up {{{{ $labels.what }}}} {_WHERE}",
+        f"To keep to its own limits the agent {_WHERE} no longer has {{{{ $labels.what }}}}."
+        + _each("rate(exhume_agent_cpu_seconds_total{NODE=%q}[10m])", " It uses {{ .Value | humanizePercentage }} of a core")
+        + _each("exhume_agent_resident_memory_bytes{NODE=%q}", " and {{ .Value | humanize1024 }}B."),
+    ),
+    Alert(
+        "ExhumeAuditDrift",
+        'sum by (NODE, kind) (exhume_audit_drift{kind!="overdue"}) > 0',
+        3600,
+        "info",
+        f"What runs by itself {_WHERE} is not what its policy says",
+        f"{{{{ $value }}}} unit(s) {_WHERE} differ from the lifecycle policy: {{{{ $labels.kind }}}}.",
+    ),
+    Alert(
+        "ExhumeAuditOverdue",
+        'sum by (NODE) (exhume_audit_drift{kind="overdue"}) > 0',
+        3600,
+        "info",
+        f"Reviews of what runs by itself are overdue {_WHERE}",
+        f"The lifecycle policy has {{{{ $value }}}} review(s) {_WHERE} whose date has passed.",
+    ),
+    Alert(
+        "ExhumeAuditStale",
+        "time() - exhume_audit_timestamp_seconds > <3d>",
+        3600,
+        "info",
+        f"The recurring audit has stopped {_WHERE}",
+        f"The last audit {_WHERE} is {{{{ $value | humanizeDuration }}}} old; it is made once a day.",
+    ),
+)
+
+RECORDS: Final = (
+    Record("node:exhume_zombies_per_live:ratio", f"max by (NODE) ({_DYING} / ignoring (state) ({_LIVE} > 0))"),
+    Record("node:exhume_zombie_pain:seconds", f"min by (NODE) ({_PAIN_S})"),
+    Record("node:exhume_core_saturated:ratio_rate5m", "max by (NODE) (rate(exhume_core_saturated_seconds_total[5m]))"),
+    Record("node:exhume_napi_stalled:ratio_rate5m", 'sum by (NODE) (rate(exhume_stall_seconds_total{what="napi"}[5m]))'),
+    Record("node:exhume_cpu_throttled:ratio5m", _THROTTLED.format("5m")),
+    Record("node:exhume_reclaim_scanned:rate5m", 'sum by (NODE) (rate(exhume_reclaim_pages_total{action="scanned"}[5m]))'),
+    Record("node:exhume_agent_cpu:ratio_rate5m", "sum by (NODE) (rate(exhume_agent_cpu_seconds_total[5m]))"),
+    Record("fleet:exhume_agents_up:ratio", 'avg(up{job="JOB"})'),
+    Record("fleet_health:exhume_nodes:count", "sum by (health) (exhume_node_health)"),
+    Record("fleet_verdict:exhume_nodes:count", "count by (cause, subject) (exhume_verdict_confidence)"),
+    Record("fleet:exhume_zombies:sum", f"sum({_DYING})"),
+    Record("fleet:exhume_zombie_bytes:sum", "sum(exhume_zombie_memory_cgroup_bytes)"),
+    Record("fleet_source:exhume_zombies:sum", "sum by (source) (exhume_zombie_memory_cgroups)"),
+    Record("fleet_unit:exhume_crash_loops:count", "count by (unit) (exhume_crash_loop_leaks == 1)"),
+    Record("fleet_reason:exhume_nic_resets:increase1h", "sum by (reason) (increase(exhume_nic_resets_total[1h]))"),
+)

@@ -1,0 +1,234 @@
+"""Cases for the rules of nodes that run the agent."""
+
+from tests.agent.rule_cases import BEGIN, DAY, HOUR, Case, fires, gone, rising, silent, steady, then
+
+NODE = 'instance="n1",job="exhume"'
+OTHER = 'instance="n2",job="exhume"'
+
+
+def at(metric: str, labels: str = "", node: str = NODE) -> str:
+    return f"{metric}{{{node}{',' if labels else ''}{labels}}}"
+
+
+def _finding(kind: str, severity: str = "warning") -> str:
+    return at("exhume_findings", f'kind="{kind}",severity="{severity}"')
+
+
+def _grows(value: float, per_second: float, lasts: int | None = None) -> str:
+    """Quiet, then growth, for as long as it lasts; then it stays where it is."""
+    quiet = steady(value, BEGIN)
+    if lasts is None:
+        return f"{quiet} {rising(value, per_second, 3 * HOUR)}"
+    return f"{quiet} {rising(value, per_second, lasts)} {steady(value + per_second * lasts, 3 * HOUR)}"
+
+
+UP = at("up")
+BATCHES = at("exhume_agent_batches_total")
+LIVE = at("exhume_memory_cgroups", 'state="live",hierarchy="v1"')
+DYING = at("exhume_memory_cgroups", 'state="dying",hierarchy="v1"')
+LEAK_RATE = at("exhume_memory_cgroup_leak_rate")
+VERDICT = at("exhume_verdict_confidence", 'cause="memcg-leak",subject="ecs.service"')
+RESTARTS = at("exhume_crash_loop_restarts_rate", 'unit="ecs.service"')
+LEAKS = at("exhume_crash_loop_leaks", 'unit="ecs.service"')
+DIRECT = at("exhume_reclaim_pages_total", 'by="direct",action="scanned"')
+KSWAPD = at("exhume_reclaim_pages_total", 'by="kswapd",action="scanned"')
+THROTTLED = at("exhume_cpu_throttled_periods_total")
+PERIODS = at("exhume_cpu_quota_periods_total")
+STEPPED = at("exhume_agent_stepped_down", 'what="samples"')
+OVERDUE = at("exhume_audit_drift", 'kind="overdue"')
+NEW = at("exhume_audit_drift", 'kind="new"')
+AUDITED = at("exhume_audit_timestamp_seconds")
+
+BASE = {
+    UP: steady(1, 4 * HOUR),
+    BATCHES: rising(0, 1, 4 * HOUR),
+    LIVE: steady(240, 4 * HOUR),
+    DYING: steady(300, 4 * HOUR),
+    LEAK_RATE: steady(0, 4 * HOUR),
+    PERIODS: rising(0, 100, 4 * HOUR),
+}
+# A finding is of the last minute: what lasted for half a minute is found for one and a half.
+_SEEN_S = 90
+
+CASES: tuple[Case, ...] = (
+    # Zombies
+    fires("68,440 zombies beside 240 live memory cgroups", "ExhumeZombieMemoryCgroups", {DYING: then(68_440, before=300)}, 600),
+    silent(
+        "900 zombies are few, however few are alive",
+        "ExhumeZombieMemoryCgroups",
+        {DYING: then(900), LIVE: steady(10, 4 * HOUR)},
+    ),
+    silent(
+        "4,000 zombies beside 1,000 live ones are no small multiple of them",
+        "ExhumeZombieMemoryCgroups",
+        {DYING: then(4000), LIVE: steady(1000, 4 * HOUR)},
+    ),
+    silent("30 s of many zombies", "ExhumeZombieMemoryCgroups", {DYING: then(68_440, before=300, lasts=30)}),
+    # The leak
+    fires(
+        "one zombie every ten seconds, as it was published",
+        "ExhumeMemoryCgroupLeak",
+        {DYING: _grows(300, 0.1), LEAK_RATE: then(0.1)},
+        HOUR,
+        pending=300,
+    ),
+    silent(
+        "zombies that come and go",
+        "ExhumeMemoryCgroupLeak",
+        {
+            DYING: " ".join([steady(300, BEGIN), *[rising(300, 0.2, 900), rising(480, -0.2, 900)] * 6]),
+            LEAK_RATE: " ".join([steady(0, BEGIN), *[steady(0.2, 900), steady(0, 900)] * 6]),
+        },
+    ),
+    silent(
+        "one zombie every five minutes does not hurt within a week",
+        "ExhumeMemoryCgroupLeak",
+        {DYING: _grows(300, 1 / 300), LEAK_RATE: then(1 / 300)},
+    ),
+    silent(
+        "600 zombies within 30 s that stay, and no more",
+        "ExhumeMemoryCgroupLeak",
+        {DYING: _grows(300, 20, 30), LEAK_RATE: then(1, lasts=630)},
+    ),
+    # Findings that last
+    fires(
+        "a core that the kernel fills again and again",
+        "ExhumeCoreSaturated",
+        {_finding("core-saturated"): then(1, before=None)},
+        300,
+    ),
+    silent(
+        "what is only told for information", "ExhumeCoreSaturated", {_finding("core-saturated", "info"): then(1, before=None)}
+    ),
+    silent(
+        "a core that the kernel fills for 30 s",
+        "ExhumeCoreSaturated",
+        {_finding("core-saturated"): then(1, before=None, lasts=_SEEN_S)},
+    ),
+    fires("a starved poll", "ExhumeNapiStarving", {_finding("napi-starved", "critical"): then(1, before=None)}, 300),
+    silent("polls that are a little late", "ExhumeNapiStarving", {_finding("napi-starved", "info"): then(1, before=None)}),
+    silent(
+        "30 s of starved polls, on a core that the kernel fills",
+        "ExhumeNapiStarving",
+        {
+            _finding("napi-starved", "critical"): then(1, before=None, lasts=_SEEN_S),
+            _finding("core-saturated"): then(1, before=None, lasts=_SEEN_S),
+        },
+    ),
+    Case(
+        "trouble that comes back every minute and a half is one trouble",
+        ("ExhumeCoreSaturated",),
+        {_finding("core-saturated"): " ".join([gone(BEGIN), *[steady(1, 60), gone(90)] * 20])},
+        {30: {"ExhumeCoreSaturated": "pending"}, 600: {"ExhumeCoreSaturated": "firing"}},
+    ),
+    # Resets of network devices
+    fires(
+        "a reset, and a verdict",
+        "ExhumeNicResetExplained",
+        {_finding("nic-reset", "critical"): then(1, before=None, lasts=60), VERDICT: then(0.97, before=None, lasts=60)},
+        60,
+    ),
+    fires(
+        "a reset, and no verdict",
+        "ExhumeNicResetUnexplained",
+        {_finding("nic-reset", "critical"): then(1, before=None, lasts=60)},
+        300,
+    ),
+    Case(
+        "two verdicts within a quarter of an hour: the surer one is told, and no rule fails",
+        ("ExhumeNicResetExplained", "ExhumeNicResetUnexplained"),
+        {
+            _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
+            VERDICT: then(0.97, before=None, lasts=60),
+            VERDICT.replace("memcg-leak", "steal"): then(0.4, before=None, lasts=60),
+        },
+        {120: {"ExhumeNicResetExplained": "firing"}, 1200: {}},
+    ),
+    Case(
+        "a verdict on one node explains no reset on another",
+        ("ExhumeNicResetUnexplained",),
+        {
+            _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
+            VERDICT.replace("n1", "n2"): then(0.97, before=None),
+        },
+        {400: {"ExhumeNicResetUnexplained": "firing"}},
+    ),
+    silent("a reset of an hour ago", "ExhumeNicResetUnexplained", {_finding("nic-reset", "info"): then(1, before=None)}),
+    silent("a verdict without a reset", "ExhumeNicResetExplained", {VERDICT: then(0.97, before=None)}),
+    # Reclaim and throttling
+    fires(
+        "direct reclaim while half of the quota's periods are used up",
+        "ExhumeReclaimAndThrottling",
+        {DIRECT: _grows(0, 5000), THROTTLED: _grows(0, 50)},
+        300,
+        pending=75,
+    ),
+    fires(
+        "kswapd's work counts as well",
+        "ExhumeReclaimAndThrottling",
+        {KSWAPD: _grows(0, 600_000), THROTTLED: _grows(0, 80)},
+        300,
+        pending=75,
+    ),
+    silent("reclaim alone", "ExhumeReclaimAndThrottling", {DIRECT: _grows(0, 5000), THROTTLED: _grows(0, 5)}),
+    silent("throttling alone", "ExhumeReclaimAndThrottling", {DIRECT: _grows(0, 100), THROTTLED: _grows(0, 90)}),
+    silent(
+        "reclaim on one node and throttling on another",
+        "ExhumeReclaimAndThrottling",
+        {
+            DIRECT: _grows(0, 5000),
+            at("exhume_cpu_throttled_periods_total", node=OTHER): _grows(0, 50),
+            at("exhume_cpu_quota_periods_total", node=OTHER): rising(0, 100, 4 * HOUR),
+        },
+    ),
+    silent("30 s of both", "ExhumeReclaimAndThrottling", {DIRECT: _grows(0, 90_000, 30), THROTTLED: _grows(0, 100, 30)}),
+    # Crash loops
+    fires("a loop that leaks", "ExhumeCrashLoopLeaks", {RESTARTS: then(0.1, before=None), LEAKS: then(1, before=None)}, 600),
+    silent(
+        "a loop that leaves nothing", "ExhumeCrashLoopLeaks", {RESTARTS: then(0.1, before=None), LEAKS: then(0, before=None)}
+    ),
+    silent(
+        "30 s of a loop that leaks",
+        "ExhumeCrashLoopLeaks",
+        {RESTARTS: then(1.0, before=None, lasts=_SEEN_S), LEAKS: then(1, before=None, lasts=_SEEN_S)},
+    ),
+    # The agent
+    fires(
+        "an agent that does not answer",
+        "ExhumeAgentDown",
+        {UP: then(0, before=1), BATCHES: f"{rising(0, 1, BEGIN)} stale"},
+        300,
+    ),
+    silent("an agent that is restarted", "ExhumeAgentDown", {UP: then(0, before=1, lasts=30)}),
+    fires(
+        "nobody is scraped",
+        "ExhumeAgentAbsent",
+        {UP: f"{steady(1, BEGIN)} stale", BATCHES: f"{rising(0, 1, BEGIN)} stale"},
+        600,
+        alone=True,
+    ),
+    silent("30 s without a target", "ExhumeAgentAbsent", {UP: f"{steady(1, BEGIN)} stale _ {steady(1, HOUR)}"}, alone=True),
+    Case(
+        "a recorder that is stuck",
+        ("ExhumeAgentStuck",),
+        {BATCHES: f"{rising(0, 1, BEGIN)} {steady(285, 3 * HOUR)}"},
+        {30: {}, 150: {"ExhumeAgentStuck": "pending"}, 480: {"ExhumeAgentStuck": "firing"}},
+    ),
+    silent(
+        "a recorder that stands still for 30 s",
+        "ExhumeAgentStuck",
+        {BATCHES: f"{rising(0, 1, BEGIN)} {steady(285, 30)} {rising(285, 1, 3 * HOUR)}"},
+    ),
+    fires("an agent that gives something up", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None)}, 900),
+    silent("30 s without it", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None, lasts=30)}),
+    # The audit
+    fires("a unit that the policy does not know", "ExhumeAuditDrift", {NEW: then(2, before=None)}, HOUR),
+    silent("no drift", "ExhumeAuditDrift", {NEW: then(0, before=None)}),
+    silent("30 s of drift", "ExhumeAuditDrift", {NEW: then(2, before=None, lasts=30)}),
+    fires("a review whose date has passed", "ExhumeAuditOverdue", {OVERDUE: then(1, before=None)}, HOUR),
+    silent("no review overdue", "ExhumeAuditOverdue", {OVERDUE: then(0, before=None)}),
+    silent("30 s of an overdue review", "ExhumeAuditOverdue", {OVERDUE: then(1, before=None, lasts=30)}),
+    fires("the last audit is five days old", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0)}, HOUR),
+    silent("the last audit is of yesterday", "ExhumeAuditStale", {AUDITED: then(-DAY, before=0)}),
+    silent("30 s of an old audit", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0, lasts=30)}),
+)
