@@ -29,6 +29,9 @@ examples:
 exit code: 0 every node is fixed, or the plan was printed; 2 one failed or was not proven, and the rest was left alone"""
 
 
+_SHOWN = 6
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("source", metavar="SOURCE", help="the fleet, as for `exhume fleet status`")
@@ -96,9 +99,11 @@ def _show_plan(args: argparse.Namespace, plan: "Plan", journal: "Journal") -> No
         print("No node is sick: there is nothing to fix.")
         return
     print(f"{plan.target} on {len(plan.nodes)} nodes in {len(plan.waves)} waves, at most {plan.at_most} at a time:\n")
-    for number, wave in enumerate(plan.waves, 1):
+    for number, wave in enumerate(plan.waves[:_SHOWN], 1):
         shown = ", ".join(wave[:8]) + (f" and {len(wave) - 8} more" if len(wave) > 8 else "")
         print(f"  {'canary' if number == 1 else f'wave {number}':<8} {shown}")
+    if left := plan.waves[_SHOWN:]:
+        print(f"  and {sum(map(len, left)):,} nodes in {len(left)} more waves (--json has all)")
     print(f"\nFor each: {printable(plan.how, 400)}")
     print(f"Nothing was done. --apply carries it out; what is done is written to {journal.path}")
 

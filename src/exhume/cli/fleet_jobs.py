@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING
 
+from exhume.cli import fleet_engine
 from exhume.errors import EXIT_HEALTHY
 from exhume.text import printable
 
@@ -14,27 +16,49 @@ DESCRIPTION = """\
 Joins the outcomes of jobs with what happened on their nodes just before they ended: how many failures the starvation explains,
 beyond what chance would bring, and what a fix would gain, in jobs and in GPU-hours, with an interval.
 
-SOURCE is a directory with minutes/*.parquet and jobs.parquet (or .csv, .jsonl), as docs/fleet.md has them."""
+SOURCE is a directory with minutes/*.parquet and jobs.parquet (or .csv, .jsonl), as docs/fleet.md has them.
+JOBS, if they are elsewhere:
+"""
 EPILOG = """\
 examples:
   exhume lab fleet --nodes 500 -o fleet && exhume fleet jobs fleet
   exhume fleet jobs fleet --jobs outcomes.csv --json
+  exhume fleet jobs fleet --jobs ray:http://ray-head:8265
+  kubectl get pods,jobs,rayjobs -A -o json >pods.json && exhume fleet jobs fleet --jobs pods.json
+  exhume fleet jobs fleet --engine ray --ray-address ray-head:6379
 
+A token for Ray's dashboard is read from the file that EXHUME_RAY_TOKEN_FILE or RAY_AUTH_TOKEN_PATH names.
 exit code: 0 done, 3 could not"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    from exhume.fleet.jobs_sources import FORMS
+
+    parser.description = DESCRIPTION + "\n".join(f"  {line}" for line in FORMS.splitlines())
+    parser.epilog = EPILOG
     parser.add_argument("source", metavar="SOURCE", help="a directory with the minutes of the nodes")
-    parser.add_argument("--jobs", metavar="FILE", default="", help="outcomes of jobs (those of the directory)")
+    parser.add_argument("--jobs", metavar="JOBS", default="", help="outcomes of jobs, see above (those of the directory)")
     parser.add_argument("--json", action="store_true", help="as JSON (exhume.jobs/1)")
+    fleet_engine.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from exhume.cli.terminal import Progress
+    from exhume.fleet import jobs_sources
     from exhume.fleet.jobs import as_json, explain
     from exhume.fleet.jobs_directory import load
 
-    told = explain(load(args.source, args.jobs))
+    engine = fleet_engine.of(args)
+    progress = Progress("reading")
+    try:
+        given = jobs_sources.read(args.jobs, progress) if args.jobs else None
+        progress.clear()
+        rows = None if given is None else given[0]
+        told = explain(load(args.source, args.jobs, rows=rows, engine=engine, progress=progress))
+    finally:
+        progress.clear()
+    for trouble in given[1] if given is not None else ():
+        sys.stderr.write(f"exhume: {printable(trouble, 400)}\n")
     print(json.dumps(as_json(told)) if args.json else render(told))
     return EXIT_HEALTHY
 

@@ -24,6 +24,7 @@ examples:
   EXHUME_LAB=1 sudo -E exhume lab score                        all of them, recorded and diagnosed: is the verdict right?
   EXHUME_LAB=1 sudo -E exhume lab score --only cpu-full,healthy --runs 5 --keep /var/tmp/recordings
   sudo exhume lab clean
+  exhume lab fleet --nodes 2000 --days 14 --seed 1 -o fleet    files only: a made fleet, to try exhume fleet on
 
 exit code: 0 it did what it says, or every verdict was right; 2 not so, or refused; 64 wrong usage"""
 
@@ -32,7 +33,7 @@ FAILED = 2
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("action", choices=["list", "run", "score", "clean"], help="what to do")
+    parser.add_argument("action", choices=["list", "run", "score", "clean", "fleet"], help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="which scenario")
     parser.add_argument("--for", dest="window_ns", type=duration_ns, metavar="TIME", help="how long each (60s; score 15s)")
     parser.add_argument("--scale", type=int, metavar="N", help="how many zombies, directories ... (20000; score 3000)")
@@ -40,11 +41,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, metavar="N", help="score: how often each (1)")
     parser.add_argument("--keep", metavar="DIR", help="score: keep the recordings there")
     parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.lab/1, exhume.score/1)")
+    fleet = parser.add_argument_group("fleet: a made fleet with a known cause, as files; nothing is done to this machine")
+    fleet.add_argument("-o", "--output", metavar="DIR", help="where to; it must be empty or not there")
+    fleet.add_argument("--nodes", type=int, default=2000, metavar="N", help="how many (2000)")
+    fleet.add_argument("--days", type=int, default=14, metavar="N", help="of minutes (14)")
+    fleet.add_argument("--seed", type=int, default=1, metavar="N", help="the same seed makes the same fleet (1)")
+    fleet.add_argument("--cause", choices=["agent", "kernel", "driver", "two", "pair", "none"], default="agent", help="planted")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action != "score" and (args.only or args.runs or args.keep):
         raise UsageError("--only, --runs and --keep are options of exhume lab score")
+    if args.action != "fleet" and args.output:
+        raise UsageError("-o is an option of exhume lab fleet")
     if args.action in ("run", "score"):
         usual_s, usual_scale = (60, 20_000) if args.action == "run" else (15, 3000)
         args.window_ns = usual_s * 10**9 if args.window_ns is None else args.window_ns
@@ -63,6 +72,10 @@ def run(args: argparse.Namespace) -> int:
         from exhume.cli.lab_score import score
 
         return score(args)
+    if args.action == "fleet":
+        from exhume.cli.lab_fleet import make
+
+        return make(args)
     return _list(args) if args.action == "list" else _clean(args)
 
 

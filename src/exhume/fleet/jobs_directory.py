@@ -1,5 +1,6 @@
 """Jobs joined with the minutes of their nodes, by DuckDB: only minutes in which a node suffered are joined, which are few."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet.directory import connect, files, reader
 from exhume.fleet.directory_minutes import SATURATED_MS, STALL_MS
+from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.jobs import BEFORE_MIN, KINDS, Jobs
-from exhume.fleet.model import JOBS, MINUTES
+from exhume.fleet.model import JOBS, MINUTES, Job
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -19,8 +21,15 @@ if TYPE_CHECKING:
 _OUTCOMES = ("succeeded", "failed")
 
 
-def load(directory: str, jobs_file: str = "", thresholds: Thresholds | None = None) -> Jobs:
-    """Of the directory's own jobs, or of a file."""
+def load(
+    directory: str,
+    jobs_file: str = "",
+    thresholds: Thresholds | None = None,
+    rows: Sequence[Job] | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Jobs:
+    """Of the directory's own jobs, of a file, or of rows that were read elsewhere."""
     import duckdb
 
     root = Path(directory)
@@ -28,13 +37,16 @@ def load(directory: str, jobs_file: str = "", thresholds: Thresholds | None = No
     jobs = [Path(jobs_file)] if jobs_file else files(root, "jobs")
     if not minutes:
         raise ExhumeError(f"{printable(directory)} has no minutes: what happened on the nodes is not known")
-    if not jobs or not jobs[0].is_file():
+    if rows is None and (not jobs or not jobs[0].is_file()):
         raise ExhumeError(f"there are no jobs in {printable(directory)}: name a file with --jobs")
     connection = connect()
     try:
-        _table(connection, "jobs", jobs, JOBS)
-        _view(connection, "minutes", minutes, MINUTES)
-        return _joined(connection, thresholds or Thresholds())
+        if rows is None:
+            _table(connection, "jobs", jobs, JOBS)
+        else:
+            _given(connection, rows)
+        _summed(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
+        return _joined(connection)
     except duckdb.Error as error:
         raise ExhumeError(f"jobs cannot be read: {printable(str(error).splitlines()[0], 300)}") from None
     finally:
@@ -67,23 +79,86 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _joined(connection: "DuckDBPyConnection", thresholds: Thresholds) -> Jobs:
+def _given(connection: "DuckDBPyConnection", rows: Sequence[Job]) -> None:
+    import pyarrow as pa
+
+    def times(every: Iterable[float | None]) -> pa.Array:
+        return pa.array([None if each is None else round(each * 1e6) for each in every], pa.timestamp("us"))
+
+    def texts(every: Iterable[str]) -> pa.Array:
+        # JSON can hold half a surrogate pair, which is no text that may be kept.
+        return pa.array([each.encode("utf-8", "backslashreplace").decode() for each in every], pa.string())
+
+    connection.register(
+        "jobs_given",
+        pa.table(
+            {
+                "job": texts(row.job for row in rows),
+                "node": texts(row.node for row in rows),
+                "started": times(row.started_s for row in rows),
+                "ended": times(row.ended_s for row in rows),
+                "outcome": texts(row.outcome for row in rows),
+                "gpus": pa.array([row.gpus for row in rows], pa.float64()),
+                "error": texts(row.error for row in rows),
+            }
+        ),
+    )
+    connection.execute("CREATE TEMP TABLE jobs AS SELECT * FROM jobs_given")
+
+
+_KINDS = {"reset": "resets > 0", "stall": f"(stall_ms >= {STALL_MS} OR saturated_ms >= {SATURATED_MS})"}
+_EVENTS = f"""
+    SELECT node, time, {", ".join(f"{_KINDS[kind]} AS {kind}" for kind in KINDS)}
+    FROM minutes WHERE {" OR ".join(_KINDS.values())}"""
+
+
+def _hours(thresholds: Thresholds) -> str:
+    """An hour of a node: in how many of its minutes it suffered, and whether it was sick."""
     floor, factor = int(thresholds.zombies_floor), float(thresholds.zombies_per_live)
-    kinds = {"reset": "resets > 0", "stall": f"(stall_ms >= {STALL_MS} OR saturated_ms >= {SATURATED_MS})"}
-    counted = ", ".join(f"sum(CAST({kinds[kind]} AS INTEGER)) AS {kind}" for kind in KINDS)
-    # An hour of a node: in how many of its minutes it suffered, and whether it was sick.
-    connection.execute(f"""
-        CREATE TEMP TABLE hours AS
+    counted = ", ".join(f"CAST(sum(CAST({_KINDS[kind]} AS INTEGER)) AS BIGINT) AS {kind}" for kind in KINDS)
+    return f"""
         SELECT node, date_trunc('hour', time) AS hour, count(*) AS minutes, {counted},
             coalesce(bool_or(dying > greatest({floor}, {factor!r} * live)), false) AS sick
-        FROM minutes WHERE node IS NOT NULL AND time IS NOT NULL GROUP BY node, hour""")
+        FROM minutes WHERE node IS NOT NULL AND time IS NOT NULL GROUP BY node, hour"""
+
+
+def _summed(
+    connection: "DuckDBPyConnection",
+    paths: list[Path],
+    thresholds: Thresholds,
+    engine: Engine | None,
+    progress: Progress | None,
+) -> None:
+    """The tables `hours` and `events` of all minutes."""
+    hours = _hours(thresholds)
+    if engine is None:
+        _view(connection, "minutes", paths, MINUTES)
+        with watched(connection, progress):
+            connection.execute(f"CREATE TEMP TABLE hours AS {hours}")
+            connection.execute(f"CREATE TEMP TABLE events AS {_EVENTS}")
+        return
+    import pyarrow as pa
+
+    def part(worker: "DuckDBPyConnection", _: str, some: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        _view(worker, "minutes", [Path(each) for each in some], MINUTES)
+        return worker.sql(hours).to_arrow_table(), worker.sql(_EVENTS).to_arrow_table()
+
+    parts = engine.run(part, reader(paths), [str(path.absolute()) for path in paths], progress)
+    connection.register("hours_parts", pa.concat_tables([each for each, _ in parts]))
+    connection.register("events_parts", pa.concat_tables([each for _, each in parts]))
+    # An hour whose minutes are in several files is in several parts.
+    counted = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("minutes", *KINDS))
+    connection.execute(f"""
+        CREATE TEMP TABLE hours AS
+        SELECT node, hour, {counted}, bool_or(sick) AS sick FROM hours_parts GROUP BY node, hour""")
+    connection.execute("CREATE TEMP TABLE events AS SELECT * FROM events_parts")
+
+
+def _joined(connection: "DuckDBPyConnection") -> Jobs:
     # How often a node suffers while it is sick, and while it is not: of all that was seen, so that the one event that ended a
     # job is not taken for its habit.
     rates = ", ".join(f"sum({kind}) / sum(minutes) AS {kind}" for kind in KINDS)
     connection.execute(f"CREATE TEMP TABLE rates AS SELECT node, sick, {rates} FROM hours GROUP BY node, sick")
-    connection.execute(f"""
-        CREATE TEMP TABLE events AS SELECT node, time, {", ".join(f"{kinds[kind]} AS {kind}" for kind in KINDS)}
-        FROM minutes WHERE {" OR ".join(kinds.values())}""")
     rows = connection.execute(_QUERY).fetchall()
     known = [row for row in rows if row[2]]
     quiet = np.array([[float(row[6 + 2 * i]) for i in range(len(KINDS))] for row in known]).reshape(-1, len(KINDS))

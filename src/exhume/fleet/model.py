@@ -43,6 +43,20 @@ JOBS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A row of JOBS. Times are seconds since 1970; None where nothing says."""
+
+    job: str
+    node: str
+    started_s: float | None
+    ended_s: float | None
+    outcome: str
+    """succeeded, failed, stopped; empty while it runs, or where nothing says."""
+    gpus: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -53,9 +67,23 @@ class Node:
     why: str = ""
     """The verdict, or the figures that it is judged by."""
     uptime_s: float | None = None
+    exposed_s: float | None = None
+    """The longest that it was up within what was seen, if that is more than uptime_s: what it had time to come to."""
     zombies: float | None = None
     leak_per_day: float | None = None
     resets: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What was seen of a node from one boot to the next: where a dose begins, and what it comes to."""
+
+    node: str
+    uptime_from_s: float
+    """How long it had been up when it was seen first."""
+    uptime_s: float
+    zombies_from: float
+    zombies: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +95,5 @@ class Fleet:
     """What could not be read, or was put right on the way."""
     directory: str = ""
     """Where its minutes and jobs are, if it has any."""
+    boots: tuple[Boot, ...] = ()
+    """Earliest first for each node, where the source knows them."""

@@ -1,0 +1,73 @@
+"""exhume fleet status as text: a line that says it all, a table of the worst, and what could not be seen."""
+
+from exhume.cli.terminal import Style, wrap
+from exhume.fleet.status import Row, Status
+from exhume.text import printable
+
+_COLOURS = {"sick": "red", "leaking": "yellow", "healthy": "green", "unknown": "dim"}
+_COLUMNS = ("zombies", "a day", "hurts in", "resets", "up")
+_WIDTH = 9
+_LONGEST_NAME = 44
+
+
+def render(found: Status, style: Style, columns: int, top: int) -> str:
+    lines = [headline(found, style), ""]
+    shown = [row for row in found.rows if row.state != "healthy"][:top]
+    if shown:
+        lines += _table(shown, style, columns)
+        left = sum(row.state != "healthy" for row in found.rows) - len(shown)
+        if left:
+            lines.append(f"  {left:,} more: --top {len(shown) + left}")
+        lines.append("")
+    for trouble in found.troubles:
+        lines += wrap(trouble, "  note  ", "        ", columns)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def headline(found: Status, style: Style) -> str:
+    sick, leaking, unknown = found.count("sick"), found.count("leaking"), found.count("unknown")
+    many = len(found.rows)
+    nodes = f"{many:,} node{'s' * (many != 1)}"
+    rest = [f"{leaking:,} leak and will hurt within a week"] if leaking else []
+    rest += [f"of {unknown:,} nothing says"] if unknown else []
+    where = f"  ({found.source})"
+    if sick:
+        told = ", ".join([f"{sick:,} of {nodes} {'are' if sick != 1 else 'is'} sick", *rest])
+        return style("CRITICAL", "red", "bold") + f"  {told}{where}"
+    if leaking:
+        return style("WARNING", "yellow", "bold") + f"  None of {nodes} is sick, {', '.join(rest)}{where}"
+    if found.count("healthy"):
+        return style("HEALTHY", "green", "bold") + f"  {', '.join([f'None of {nodes} is sick', *rest])}{where}"
+    return style("UNKNOWN", "bold") + f"  Nothing says of any of {nodes} whether it is sick{where}"
+
+
+def _table(rows: list[Row], style: Style, columns: int) -> list[str]:
+    names = [printable(row.node.name, _LONGEST_NAME) for row in rows]
+    size = max(4, *map(len, names))
+    lines = [style(f"  {'node':<{size}}  {'':<7}" + "".join(f"{each:>{_WIDTH}}" for each in _COLUMNS), "dim")]
+    for row, name in zip(rows, names, strict=True):
+        figures = "".join(f"{each:>{_WIDTH}}" for each in _figures(row))
+        lines.append(f"  {name:<{size}}  {style(f'{row.state:<7}', _COLOURS[row.state])}{figures}")
+        if row.node.why:
+            lines += wrap(printable(row.node.why, 400), "      ", "      ", columns)
+    return lines
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    node = row.node
+    days = row.days_to_pain
+    return (
+        "?" if node.zombies is None else f"{node.zombies:,.0f}",
+        "?" if node.leak_per_day is None else f"{round(node.leak_per_day):+,}" if round(node.leak_per_day) else "0",
+        "-"
+        if days is None
+        else "now"
+        if days == 0
+        else f"{days * 24:.0f} h"
+        if days < 2
+        else f"{days:.0f} d"
+        if days < 999
+        else "years",
+        f"{node.resets:,.0f}",
+        "?" if node.uptime_s is None else f"{node.uptime_s / 86_400:.1f} d",
+    )

@@ -1,0 +1,243 @@
+"""A fleet read from a directory: the inventory, and the minutes put together node by node, by DuckDB."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from exhume.errors import ExhumeError
+from exhume.findings.thresholds import Thresholds
+from exhume.fleet.cohorts_kinds import Kind, kind
+from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
+from exhume.fleet.engine import Engine, Progress, chosen, watched
+from exhume.fleet.model import Boot, Fact, Fleet, Node
+from exhume.text import from_path, printable
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# How DuckDB reads a file, by its ending. A list of files is the parameter.
+READERS: Final = {
+    ".parquet": "read_parquet($1, union_by_name=true)",
+    ".csv": "read_csv($1, union_by_name=true)",
+    ".jsonl": "read_json($1, format='newline_delimited', union_by_name=true)",
+    ".ndjson": "read_json($1, format='newline_delimited', union_by_name=true)",
+    ".json": "read_json($1, union_by_name=true)",
+}
+# Of the inventory: every value as it is written, because 5.10 is a version and no number.
+_AS_TEXT: Final = {".csv": "read_csv($1, all_varchar=true)"}
+_DAY_S = 86_400.0
+# Seen for less than this, a node's leak has no rate.
+_SHORTEST_S = 3600.0
+_OWN: Final[tuple[str, ...]] = ("node", "sick", "uptime_s", "zombies", "leak_per_day", "resets")
+
+
+def connect(memory: str = MEMORY) -> "DuckDBPyConnection":
+    import tempfile
+
+    import duckdb
+
+    spill = os.path.join(tempfile.gettempdir(), f"exhume-duckdb-{os.getpid()}")
+    connection = duckdb.connect()
+    for setting in (f"memory_limit='{memory}'", f"temp_directory='{spill}'", "preserve_insertion_order=false"):
+        connection.execute(f"SET {setting}")
+    connection.execute("SET TimeZone='UTC'")
+    return connection
+
+
+def load(
+    directory: str, thresholds: Thresholds | None = None, engine: Engine | None = None, progress: Progress | None = None
+) -> Fleet:
+    import duckdb
+
+    root = Path(directory)
+    if not root.is_dir():
+        raise ExhumeError(f"{_shown(root)} is not a directory")
+    inventory, minutes = files(root, "nodes"), files(root, "minutes")
+    if not inventory and not minutes:
+        raise ExhumeError(f"{_shown(root)} has neither nodes.parquet nor minutes/*.parquet (or .csv, .jsonl): it is no fleet")
+    connection = connect()
+    try:
+        facts = _facts(connection, inventory)
+        seen = _lives(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
+    except duckdb.Error as error:
+        raise ExhumeError(f"{_shown(root)} cannot be read: {printable(str(error).splitlines()[0], 300)}") from None
+    finally:
+        connection.close()
+    return put_together(str(root), facts, seen, bool(minutes))
+
+
+def files(root: Path, name: str) -> list[Path]:
+    """Of a table: those of its folder, or the one file of its name."""
+    inside = sorted(each for each in (root / name).glob("*") if each.suffix in READERS) if (root / name).is_dir() else []
+    return inside or [path for ending in READERS if (path := root / f"{name}{ending}").is_file()][:1]
+
+
+def reader(paths: Sequence[Path], as_text: bool = False) -> str:
+    endings = {path.suffix for path in paths}
+    if len(endings) > 1:
+        raise ExhumeError(f"{_shown(paths[0].parent)} has files of several kinds ({', '.join(sorted(endings))}); keep one")
+    ending = endings.pop()
+    return _AS_TEXT.get(ending, READERS[ending]) if as_text else READERS[ending]
+
+
+def _shown(path: Path) -> str:
+    return printable(from_path(str(path)))
+
+
+def _lives(
+    connection: "DuckDBPyConnection",
+    paths: list[Path],
+    thresholds: Thresholds,
+    engine: Engine | None,
+    progress: Progress | None,
+) -> list[Life]:
+    if not paths:
+        return []
+    if engine is None:
+        with watched(connection, progress):
+            return lives(connection, reader(paths), [[str(path) for path in paths]], thresholds)
+
+    def part(worker: "DuckDBPyConnection", source: str, some: Sequence[str]) -> list[tuple[object, ...]]:
+        return rows(worker, source, [list(some)], thresholds)
+
+    parts = engine.run(part, reader(paths), [str(path.absolute()) for path in paths], progress)
+    return of_rows(row for some in parts for row in some)
+
+
+def _facts(connection: "DuckDBPyConnection", paths: list[Path]) -> dict[str, dict[str, Fact]]:
+    if not paths:
+        return {}
+    cursor = connection.execute(f"SELECT * FROM {reader(paths, as_text=True)}", [[str(path) for path in paths]])
+    names = [column[0] for column in cursor.description or ()]
+    if "node" not in names:
+        raise ExhumeError(f"{_shown(paths[0])} has no column `node`")
+    rows = cursor.fetchall()
+    columns = {name: _typed(name, [row[i] for row in rows]) for i, name in enumerate(names)}
+    found: dict[str, dict[str, Fact]] = {}
+    for index, row in enumerate(rows):
+        node = row[names.index("node")]
+        if node is not None:
+            known = found.setdefault(str(node), {})
+            known.update({name: value for name in names if name != "node" and (value := columns[name][index]) is not None})
+    return found
+
+
+def _typed(name: str, values: list[object]) -> list[Fact | None]:
+    """Values as facts. A column of text is one of numbers if all of it is, unless its name says that it holds versions."""
+    texts = [value for value in values if value is not None]
+    if texts and all(isinstance(value, str) for value in texts):
+        lowered = {str(value).strip().lower() for value in texts}
+        if lowered <= {"true", "false"}:
+            return [None if value is None else str(value).strip().lower() == "true" for value in values]
+        if kind(name) != Kind.ACTS and all(_number(str(value)) is not None for value in texts):
+            return [None if value is None else _number(str(value)) for value in values]
+    return [_fact(value) for value in values]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _fact(value: object) -> Fact | None:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        return float(value)
+    return str(value)
+
+
+def put_together(
+    source: str, inventory: dict[str, dict[str, Fact]], seen: Iterable[Life], has_minutes: bool, directory: str = ""
+) -> Fleet:
+    """Nodes by name, of the inventory and of the minutes."""
+    by_node = {name: list(some) for name, some in groupby(seen, key=lambda each: each.node)}
+    nodes, boots = [], []
+    for name in sorted(inventory.keys() | by_node.keys()):
+        known = dict(inventory.get(name, {}))
+        own = {key: known.pop(key) for key in _OWN if key in known}
+        nodes.append(_node(name, known, own, by_node.get(name, [])))
+        boots += [boot for life in by_node.get(name, ()) if (boot := _boot(life)) is not None]
+    troubles = []
+    if has_minutes and inventory:
+        silent, strange = len(inventory.keys() - by_node.keys()), len(by_node.keys() - inventory.keys())
+        troubles += [f"{silent:,} nodes of the inventory have no minutes: nothing says whether they are sick"] * (silent > 0)
+        troubles += [f"{strange:,} nodes have minutes and are not in the inventory: nothing is known of them"] * (strange > 0)
+    return Fleet(source, tuple(nodes), tuple(troubles), directory or source, tuple(boots))
+
+
+def _boot(life: Life) -> Boot | None:
+    if life.booted is None or life.zombies is None or life.zombies_from is None:
+        return None
+    return Boot(
+        life.node, max(0.0, life.first - life.booted), max(0.0, life.last - life.booted), life.zombies_from, life.zombies
+    )
+
+
+def _node(name: str, facts: dict[str, Fact], own: dict[str, Fact], seen: list[Life]) -> Node:
+    if not seen:
+        sick = own.get("sick")
+        numbers = {key: _own_number(own.get(key)) for key in ("uptime_s", "zombies", "leak_per_day", "resets")}
+        return Node(
+            name,
+            facts,
+            sick if isinstance(sick, bool) else bool(sick) if isinstance(sick, float) and math.isfinite(sick) else None,
+            uptime_s=numbers["uptime_s"],
+            zombies=numbers["zombies"],
+            leak_per_day=numbers["leak_per_day"],
+            resets=numbers["resets"] or 0.0,
+        )
+    now = seen[-1]
+    uptimes = [max(0.0, life.last - life.booted) for life in seen if life.booted is not None]
+    resets = sum(life.resets or 0 for life in seen)
+    sick, why, badness = judge(seen)
+    return Node(
+        name,
+        facts,
+        sick,
+        badness,
+        why,
+        uptime_s=max(0.0, now.last - now.booted) if now.booted is not None else None,
+        exposed_s=max(uptimes, default=None),
+        zombies=now.zombies,
+        leak_per_day=_leak(seen),
+        resets=float(resets),
+    )
+
+
+def _own_number(value: Fact | None) -> float | None:
+    return float(value) if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _leak(seen: list[Life]) -> float | None:
+    """Of the latest boot that was seen for long enough."""
+    for life in reversed(seen):
+        if life.zombies is not None and life.zombies_from is not None and life.last - life.first >= _SHORTEST_S:
+            return max(0.0, (life.zombies - life.zombies_from) / (life.last - life.first) * _DAY_S)
+    return None
+
+
+def judge(seen: list[Life]) -> tuple[bool | None, str, float]:
+    """Whether a node is sick by the rule of directory_minutes, by which figures, and how bad."""
+    zombie_minutes = [life.zombie_minutes for life in seen if life.zombie_minutes is not None]
+    bad_minutes = [life.bad_minutes for life in seen if life.bad_minutes is not None]
+    if not zombie_minutes and not bad_minutes:
+        return None, "", 0.0
+    resets, bad = sum(life.resets or 0 for life in seen), sum(bad_minutes)
+    reasons = []
+    worst = max(seen, key=lambda life: life.zombies_most or 0)
+    if sum(zombie_minutes) >= SHORTEST:
+        live = "" if worst.live is None else f" beside {worst.live:,} live memory cgroups"
+        reasons.append(f"{worst.zombies_most or 0:,} zombies{live}")
+    if resets >= RESETS:
+        reasons.append(f"{resets:,} resets of a network device")
+    if bad >= BAD:
+        reasons.append(f"{bad:,} minutes with long stalls or a core full of kernel time")
+    # A reset hurts as much as an hour of bad minutes, or 10,000 zombies.
+    badness = resets + bad / 60 + (seen[-1].zombies or 0) / 10_000
+    return bool(reasons), ", ".join(reasons), badness if reasons else 0.0

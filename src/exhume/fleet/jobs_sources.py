@@ -1,0 +1,52 @@
+"""Where outcomes of jobs are read from, by the form of what was typed: a table, a Ray cluster, a dump of Kubernetes, a log."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from exhume.errors import ExhumeError
+from exhume.fleet.model import Job
+from exhume.text import from_path, printable
+
+RAY: Final = "ray:"
+FORMS: Final = """\
+FILE.parquet .csv .jsonl    a table with the columns job, node, started, ended, outcome, gpus, error
+FILE.json                   such a table, or what `kubectl get pods,jobs,rayjobs -A -o json` printed
+ray:http://HOST:8265        the dashboard of a Ray cluster
+FILE.log .out .txt          the log of a Ray job: what it died of, on which addresses"""
+_LOGS: Final = (".log", ".out", ".err", ".txt")
+_LARGEST: Final = 2 << 30
+
+
+def read(text: str, progress: Callable[[float], None] | None = None) -> tuple[list[Job], list[str]] | None:
+    """Rows and what could not be told; None for a table, which DuckDB reads as it is."""
+    if text.startswith(RAY):
+        from exhume.fleet import ray_jobs
+
+        return ray_jobs.load(text.removeprefix(RAY), progress)
+    path = Path(text)
+    if path.suffix == ".json":
+        from exhume.fleet import kubernetes_jobs
+
+        raw = _content(path)
+        # A table begins with [ or is one object a line; a dump is one object that has items.
+        return kubernetes_jobs.read(raw, text) if b'"items"' in raw and b'"apiVersion"' in raw else None
+    if path.suffix in _LOGS:
+        from exhume.fleet.ray_jobs_log import from_log
+
+        rows = from_log(path.stem, _content(path).decode("utf-8", "backslashreplace"))
+        return rows, [] if rows else [f"{_shown(path)} names no address of a node: nothing can be joined with it"]
+    return None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ExhumeError(f"{_shown(path)} is larger than {_LARGEST >> 30} GiB: name fewer objects")
+        return path.read_bytes()
+    except OSError as error:
+        raise ExhumeError(f"{_shown(path)} cannot be read: {error.strerror}") from None
+
+
+def _shown(path: Path) -> str:
+    return printable(from_path(str(path)))

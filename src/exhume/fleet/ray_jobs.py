@@ -1,0 +1,169 @@
+"""Outcomes of jobs as the dashboard of a Ray cluster knows them: the job table, and where their tasks and actors ran.
+
+`/api/jobs/` has the jobs (JobDetails), `/api/v0/{nodes,tasks,actors}` is the state API (ray/util/state/common.py). Ray forgets:
+tasks beyond 100,000 or so, dead actors beyond 100,000, everything when the head starts anew. What is left is read, and what is
+missing is told.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from exhume.cluster.document import Document, list_in, text_in, within
+from exhume.fleet.model import Job
+from exhume.fleet.ray_jobs_http import Dashboard
+from exhume.fleet.ray_jobs_log import LONGEST, died
+
+# JobStatus (ray/dashboard/modules/job/common.py).
+_OUTCOMES: Final = {"SUCCEEDED": "succeeded", "FAILED": "failed", "STOPPED": "stopped"}
+# ray/util/state/common.py: RAY_MAX_LIMIT_FROM_API_SERVER.
+_LIMIT: Final = 10_000
+_MOST_LOGS: Final = 2000
+# The actor of Ray's own that starts a job's driver.
+_SUPERVISOR: Final = "JobSupervisor"
+
+Ask = Callable[[str], Any]
+
+
+def load(address: str, progress: Callable[[float], None] | None = None) -> tuple[list[Job], list[str]]:
+    return read(Dashboard(address).ask, progress)
+
+
+def read(ask: Ask, progress: Callable[[float], None] | None = None) -> tuple[list[Job], list[str]]:
+    """Rows and what could not be had, by something that answers a path with JSON."""
+    table = ask("/api/jobs/")
+    jobs = [each for each in table if isinstance(each, dict)] if isinstance(table, list) else []
+    names, gpus = nodes(ask("/api/v0/nodes?" + urlencode({"limit": _LIMIT, "detail": 1})))
+    hosts = _hostnames(ask("/nodes?view=summary"))
+    names = {key: hosts.get(key) or name for key, name in names.items()}
+    submitted = [each for each in jobs if text_in(each, "type") != "DRIVER"]
+    troubles = []
+    if len(jobs) > len(submitted):
+        # A driver that was started by hand is SUCCEEDED for Ray as soon as it is gone, however it went.
+        drivers = len(jobs) - len(submitted)
+        troubles.append(f"{drivers:,} jobs connected to Ray and were not submitted to it: how they ended is not known")
+    rows: list[Job] = []
+    placeless = logs = 0
+    for index, job in enumerate(submitted):
+        ran = _ran(ask, text_in(job, "job_id"))
+        outcome = _OUTCOMES.get(text_in(job, "status"), "")
+        error = ""
+        logged: tuple[str, ...] = ()
+        if outcome == "failed":
+            found = died(text_in(job, "message"))
+            if not found.error and logs < _MOST_LOGS:
+                logs += 1
+                found = died(text_in(ask(f"/api/jobs/{quote(_name(job), safe='')}/logs"), "logs"))
+            error, logged = found.error or _said(job), found.nodes
+        placed = rows_of(job, ran, names, gpus, outcome, error, logged)
+        placeless += not placed
+        rows += placed
+        if progress is not None:
+            progress((index + 1) / len(submitted))
+    if placeless:
+        troubles.append(f"of {placeless:,} jobs Ray has forgotten where they ran: left out")
+    return rows, troubles
+
+
+def nodes(reply: object) -> tuple[dict[str, str], dict[str, float]]:
+    """Name and GPUs of each Ray node, by its id, the dead ones too."""
+    names, gpus = {}, {}
+    for each in list_in(reply, "data", "result", "result"):
+        if key := text_in(each, "node_id"):
+            names[key] = text_in(each, "node_name") or text_in(each, "node_ip") or key
+            gpus[key] = _number(within(each, "resources_total", "GPU"))
+    return names, gpus
+
+
+def _hostnames(reply: object) -> dict[str, str]:
+    """What the kernel calls the nodes, of those that are alive: node_name is the address unless `ray start` was given one."""
+    return {
+        key: host
+        for each in list_in(reply, "data", "summary")
+        if (key := text_in(each, "raylet", "nodeId")) and (host := text_in(each, "hostname"))
+    }
+
+
+def _ran(ask: Ask, job_id: str) -> list[Document]:
+    """Tasks and actors of a job."""
+    if not job_id:
+        return []
+    query = {"filter_keys": "job_id", "filter_predicates": "=", "filter_values": job_id, "limit": _LIMIT, "detail": 1}
+    return [
+        each
+        for what in ("actors", "tasks")
+        for each in list_in(ask(f"/api/v0/{what}?" + urlencode(query)), "data", "result", "result")
+        if text_in(each, "job_id") == job_id and text_in(each, "class_name") != _SUPERVISOR
+    ]
+
+
+def rows_of(
+    job: Document,
+    ran: Iterable[Document],
+    names: dict[str, str],
+    gpus: dict[str, float],
+    outcome: str,
+    error: str,
+    logged: Iterable[str] = (),
+) -> list[Job]:
+    """One for each node that it ran on."""
+    used: dict[str, list[Document]] = {}
+    for each in ran:
+        if node := text_in(each, "node_id"):
+            used.setdefault(node, []).append(each)
+    for node in (text_in(job, "driver_node_id"), *logged):
+        if node:
+            used.setdefault(node, [])
+    started, ended = _seconds(job.get("start_time")), _seconds(job.get("end_time"))
+    return [
+        Job(
+            _name(job),
+            names.get(node, node),
+            started,
+            ended if outcome else None,
+            outcome,
+            min(busiest(some), gpus.get(node) or float("inf")),
+            error,
+        )
+        for node, some in used.items()
+    ]
+
+
+def busiest(ran: Iterable[Document]) -> float:
+    """GPUs that were held at once: actors hold theirs as long as they live, tasks while they run."""
+    held, changes = 0.0, []
+    for each in ran:
+        wants = _number(within(each, "required_resources", "GPU"))
+        if wants <= 0:
+            continue
+        if "task_id" not in each:
+            held += wants
+        elif text_in(each, "type") == "NORMAL_TASK" and (start := _seconds(each.get("start_time_ms"))) is not None:
+            end = _seconds(each.get("end_time_ms"))
+            changes += [(start, 1, wants), (float("inf") if end is None else max(start, end), 0, -wants)]
+    most = now = 0.0
+    for _, _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return held + most
+
+
+def _name(job: Document) -> str:
+    return text_in(job, "submission_id") or text_in(job, "job_id") or "(nameless)"
+
+
+def _said(job: Document) -> str:
+    first = text_in(job, "message").strip().partition("\n")[0]
+    kind = text_in(job, "error_type")
+    return (f"{kind}: {first}" if kind and first else kind or first)[:LONGEST]
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9 else 0.0
+
+
+def _seconds(value: object) -> float | None:
+    """From milliseconds since 1970; Ray has 0 for what has not ended."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e14:
+        return None
+    return value / 1000

@@ -1,0 +1,86 @@
+"""How a node is judged by figures, the same whatever they were read from: sick or not, how bad, and why, in words."""
+
+from dataclasses import dataclass
+
+from exhume.findings.forecast import PAIN, days_to_pain
+from exhume.findings.thresholds import Thresholds
+from exhume.fleet.directory_minutes import RESETS
+from exhume.fleet.model import Node
+from exhume.text import printable
+
+LIMITS = Thresholds()
+DAY_S = 86_400.0
+# A leak that is slower than this does not hurt within two years.
+SLOWEST_PER_DAY = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was seen of a node; None where nobody looked."""
+
+    health: str = ""
+    """The agent's or the report's own word: healthy, warning, critical; empty or unknown where there is none."""
+    cause: str = ""
+    subject: str = ""
+    live: float | None = None
+    zombies: float | None = None
+    leak_per_day: float | None = None
+    resets: float | None = None
+    stall_s: float | None = None
+    """Polls of network devices were late, all together."""
+    saturated_s: float | None = None
+    seen_s: float = 0.0
+    """How long the node was looked at: what the seconds are a share of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    sick: bool | None
+    badness: float
+    why: str
+
+
+def judge(figures: Figures) -> Judged:
+    """Sick is a node with more zombies than max(zombies_floor, zombies_per_live x live), with RESETS or more, with late polls
+    or a saturated core for more than their share of the time; or who looked at the node itself says so."""
+    reasons: list[tuple[float, str]] = []
+    if figures.health in ("warning", "critical"):
+        what = f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}" if figures.cause else "cause not visible"
+        reasons.append(((3.0 if figures.health == "critical" else 1.0), f"{figures.health}: {what}"))
+    if figures.zombies is not None:
+        limit = max(LIMITS.zombies_floor, LIMITS.zombies_per_live * (figures.live or 0.0))
+        if figures.zombies > limit:
+            reasons.append((figures.zombies / PAIN, f"{figures.zombies:,.0f} zombies"))
+    if figures.resets is not None and (count := round(figures.resets)) >= RESETS:
+        reasons.append((1.0 + min(10.0, count / 2), f"{count:,} NIC resets"))
+    for seconds, share, words in (
+        (figures.stall_s, LIMITS.napi_stall_ratio, "polls late"),
+        (figures.saturated_s, LIMITS.core_saturated_warning_ratio, "a core full of kernel time"),
+    ):
+        if seconds is not None and figures.seen_s > 0 and seconds / figures.seen_s > share:
+            reasons.append(
+                (min(3.0, seconds / figures.seen_s / share / 3), f"{words} {seconds / figures.seen_s:.1%} of the time")
+            )
+    looked = figures.health in ("healthy", "warning", "critical") or any(
+        each is not None for each in (figures.zombies, figures.resets, figures.stall_s, figures.saturated_s)
+    )
+    badness = sum(weight for weight, _ in reasons)
+    if not reasons and (days := pain_in(figures.zombies, figures.leak_per_day)) is not None:
+        # Not sick yet: below everything that is, the sooner the worse.
+        badness = min(0.05, 0.05 / (1 + days))
+    return Judged(bool(reasons) if looked else None, badness, "; ".join(text for _, text in reasons))
+
+
+def pain_in(zombies: float | None, leak_per_day: float | None) -> float | None:
+    """Days until zombies hurt, at the rate of now; None where they do not grow."""
+    if zombies is None:
+        return None
+    if zombies >= PAIN:
+        return 0.0
+    if leak_per_day is None or leak_per_day < SLOWEST_PER_DAY:
+        return None
+    return days_to_pain(int(zombies), leak_per_day / 24)
+
+
+def pain_of(node: Node) -> float | None:
+    return pain_in(node.zombies, node.leak_per_day)
