@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -264,3 +265,30 @@ def test_the_documentations_examples_are_what_it_prints(tmp_path: Path, monkeypa
     text = (Path(__file__).resolve().parents[2] / "docs/audit.md").read_text()
     for argv in (["--root", "image"], ["--root", "image", "ecs"]):
         assert f"$ exhume audit {' '.join(argv)}\n{exhume(*argv).stdout.rstrip()}\n```" in text
+
+
+def test_a_unit_is_found_by_its_alias(root: Path) -> None:
+    link(root, "/etc/systemd/system/amazon.service", "/usr/lib/systemd/system/ecs.service")
+    by_alias, by_name = exhume("--root", root, "amazon"), exhume("--root", root, "ecs.service")
+    assert by_alias.returncode == by_name.returncode == 2
+    assert by_alias.stdout == by_name.stdout
+    assert "also called   amazon.service" in by_alias.stdout
+
+
+def test_an_enabled_unit_whose_file_is_outside_of_the_image_is_told(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.service").write_text("[Service]\nExecStart=/secret\n")
+    link(root, "/etc/systemd/system/out.service", str(tmp_path / "out.service"))
+    link(root, "/etc/systemd/system/multi-user.target.wants/out.service", "../out.service")
+    done = exhume("--root", root, "--json")
+    assert f"out.service is enabled, but its file is not here: {tmp_path}/out.service." in done.stdout
+    assert "/secret" not in done.stdout
+
+
+def test_what_is_to_be_done_is_told_of_every_unit(root: Path) -> None:
+    names = [f"agent-{number}.service" for number in range(12)] + ["we\\x2dird.service"]
+    for name in names:
+        write(root, f"/etc/systemd/system/{name}", "[Service]\nExecStart=/opt/x\nRestart=always\nRestartSec=10\n")
+        link(root, f"/etc/systemd/system/multi-user.target.wants/{name}", f"../{name}")
+    done = exhume("--root", root)
+    told = [shlex.split(line)[2:] for line in done.stdout.splitlines() if line.startswith("  systemctl disable ")]
+    assert set(names) <= {name for line in told for name in line}

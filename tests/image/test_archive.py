@@ -17,7 +17,7 @@ from exhume.image.folders import Budget
 from exhume.image.kept import Kept
 from exhume.image.opening import open_image
 from exhume.image.streams import Damaged, Source, Unpacked, zstd
-from exhume.image.tar import is_header, members
+from exhume.image.tar import BLOCK, is_header, members
 from exhume.image.tree import LARGEST, Entry
 from tests.image import archives
 from tests.image.archives import UNIT, directory, link, member, tar
@@ -197,6 +197,15 @@ def test_a_bomb_is_refused_when_it_has_unpacked_to_a_hundred_times_its_size() ->
     with pytest.raises(Damaged, match="unpacks to more than 100 times its size"):
         source.skip(64 << 20)
     assert Unpacked(Bytes(bomb), "gzip", freely=128 << 20).skip(128 << 20) == 64 << 20
+
+
+def test_an_archive_that_is_cut_off_anywhere_is_not_a_smaller_one() -> None:
+    raw = tar([member("a", b"x" * 700), member("b", b""), member("c" * 150, b"y")], tarfile.GNU_FORMAT)
+    end = len(raw.rstrip(b"\0")) + -len(raw.rstrip(b"\0")) % BLOCK  # where the zeros begin that end it
+    assert len(list(members(Bytes(raw[: end + BLOCK])))) == 3
+    for length in range(0, end + 1, BLOCK // 4):
+        with pytest.raises(Damaged):
+            list(members(Bytes(raw[:length])))
 
 
 def test_a_header_of_gigabytes_is_refused() -> None:

@@ -199,6 +199,7 @@ def packed(path: Path, parts: Iterator[bytes]) -> None:
     with open(path, "wb") as file:
         for part in parts:
             file.write(packer.compress(part))
+        file.write(packer.compress(bytes(1024)))  # the end of the archive
         file.write(packer.flush())
 
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.cluster.fleet_limits import FleetLimits
+from exhume.cluster.pods import Allowed
 from exhume.errors import ExhumeError, Refused, UsageError
 from exhume.node.memcg_walk import walk
 from exhume.node.root import Root
@@ -21,7 +23,9 @@ from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.purge import rows_by_home
 from exhume.remedy.steps import KINDS, kind_of, preview, reversible
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
+from exhume.remedy.steps.cluster import cordon, drain, taint, uncordon, untaint, wait_ready
 from exhume.remedy.steps.files import make_link, remove_file, remove_link, write_file
+from exhume.remedy.steps.processes import signal_parent
 from exhume.remedy.steps.purge import purge
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
 from exhume.remedy.steps.units import reload, reset_failed, restart_unit, start_unit, stop_unit
@@ -41,6 +45,13 @@ EVERY = (
     remove_empty_cgroups("/sys/fs/cgroup", ("/a",), "r"),
     purge("/", "r"),
     reboot("r"),
+    signal_parent(4711, 1, "r"),
+    cordon("n1", "r", FleetLimits()),
+    drain("n1", "r", Allowed()),
+    taint("n1", "r", "study"),
+    untaint("n1", "r"),
+    wait_ready("n1", "r", "boot"),
+    uncordon("n1", "r"),
 )
 
 texts = st.text(max_size=20)
@@ -71,7 +82,7 @@ def test_every_kind_has_a_step_here_and_is_found_by_its_name() -> None:
     assert {step.kind for step in EVERY} == set(KINDS)
     assert [kind_of(step).name for step in EVERY] == [step.kind for step in EVERY]
     irreversible = {step.kind for step in EVERY if not reversible(step)}
-    assert irreversible == {"restart-unit", "reset-failed", "remove-empty-cgroups", "purge", "reboot"}
+    assert irreversible == {"restart-unit", "reset-failed", "remove-empty-cgroups", "purge", "reboot", "drain", "signal-parent"}
     with pytest.raises(ExhumeError, match="a step of the kind burn is not known"):
         kind_of(Step("burn", "x", "r"))
 

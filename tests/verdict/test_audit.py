@@ -367,3 +367,28 @@ def test_what_its_own_condition_holds_back_does_no_harm_unless_it_runs_all_the_s
     for state, expected in (("inactive", "unknown"), ("active", "harmful")):
         live = Live({"x.service": Life("x.service", state, "running", 0)}, {})
         assert only(audited(thing, live=live), "x.service").judgement == expected
+
+
+def test_what_systemd_has_given_up_is_in_no_loop_now() -> None:
+    given_up = Life("x.service", active="failed", sub="failed", restarts=9, exit_code=1, exit_status=1, since_s=2.0)
+    assert not looping(given_up)
+    assert looping(replace(given_up, active="activating", sub="auto-restart"))
+    assert looping(replace(given_up, sub="failed-before-auto-restart"))
+
+
+def test_what_is_protected_besides_is_not_told_as_needed_by_harmful_ones_alone() -> None:
+    ecs = service("ecs.service", restart=ENDLESS)
+    kubelet, docker = service("kubelet.service", needed_by=("ecs.service",)), service("x.service", needed_by=("ecs.service",))
+    units = {unit.service.name: unit for unit in audited(ecs, kubelet, docker).units}
+    assert units["ecs.service"].judgement == "harmful"
+    assert not any("none is needed itself" in reason for reason in units["kubelet.service"].reasons)
+    assert any("none is needed itself" in reason for reason in units["x.service"].reasons)
+
+
+def test_why_something_does_not_start_is_told() -> None:
+    container = service("web", kind="container", state="disabled", starts=False, conditions=("no dockerd is installed",))
+    assert judge(container, Known()).reasons[0] == "nothing starts it by itself: no dockerd is installed"
+    wrong = service(starts=False, pulled_by=("multi-user.target",), notes=("systemd refuses it: it has no ExecStart=",))
+    assert judge(wrong, Known()).reasons[0] == (
+        "multi-user.target would start it, but systemd refuses it: it has no ExecStart="
+    )

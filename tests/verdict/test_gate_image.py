@@ -78,3 +78,10 @@ def test_an_empty_directory_is_not_an_image_without_faults(tmp_path: Path) -> No
     checks = judged(tmp_path, Policy())
     assert {check.status for check in checks.values()} == {"unknown"}
     assert set(checks) == {HARMFUL, UNLISTED}
+
+
+def test_units_of_which_none_starts_are_half_an_image(tmp_path: Path) -> None:
+    place = tmp_path / "usr/lib/systemd/system"
+    place.mkdir(parents=True)
+    (place / "agent.service").write_text("[Service]\nExecStart=/opt/agent\nRestart=always\nRestartSec=10\n")
+    assert {check.status for check in judged(tmp_path, Policy()).values()} == {"unknown"}

@@ -147,7 +147,10 @@ def test_a_crash_loop_that_owns_the_leaked_cgroups_is_the_beginning_of_the_chain
     report = verdict(recording)
     assert [link.finding.kind for link in report.verdict.chain] == ["crash-loop", "memcg-leak", "zombie-memcgs"]
     assert report.verdict.culprits[0].subject == "ecs.service"
-    assert [remedy.id for remedy in report.verdict.remedies] == ["purge-zombies"]
+    assert [(remedy.id, remedy.target) for remedy in report.verdict.remedies] == [
+        ("fix", "ecs.service"),
+        ("purge-zombies", "/system.slice"),
+    ]
 
 
 def test_a_machine_that_is_full_now_is_told_before_zombies_that_have_done_no_harm() -> None:

@@ -150,3 +150,11 @@ def test_an_image_is_known_by_its_id_its_name_and_its_file() -> None:
 
 def test_a_unit_that_does_not_start_is_no_drift() -> None:
     assert told(Policy(), service("off.service", state="disabled", starts=False)) == []
+
+
+def test_a_policy_may_call_a_unit_by_another_of_its_names() -> None:
+    ssh = service("ssh.service", aliases=("sshd.service",))
+    policy = Policy((Listed("sshd.service", "platform"),))
+    assert told(policy, ssh) == []
+    assert first_policy([ssh], policy) == policy
+    assert told(policy, service("ssh.service")) == [("new", "ssh.service"), ("gone", "sshd.service")]

@@ -161,13 +161,14 @@ def write_policy(path: str, report: "Audit", known: "Policy | None") -> int:
 
 
 def chosen(report: "Audit", asked: list[str]) -> tuple[str, ...]:
-    """The names that were asked for, with .service added where it was left out."""
+    """The names that were asked for, aliases followed, with .service added where it was left out."""
     from difflib import get_close_matches
 
-    there = {unit.service.name for unit in report.units}
+    there = {alias: unit.service.name for unit in report.units for alias in unit.service.aliases}
+    there |= {unit.service.name: unit.service.name for unit in report.units}
     names = []
     for name in asked:
-        found = next((one for one in (name, f"{name}.service") if one in there), None)
+        found = next((there[one] for one in (name, f"{name}.service") if one in there), None)
         if found is None:
             near = get_close_matches(name, there, 1)
             hint = f", did you mean {printable(near[0])}?" if near else ""

@@ -1,5 +1,6 @@
 """An audit as people read it: what is harmful first, with the arithmetic; then what is unused; then how many are left."""
 
+import shlex
 from collections.abc import Iterator
 
 from exhume.cli.terminal import Style, wrap
@@ -9,6 +10,7 @@ from exhume.verdict.audit_judge import Judgement
 from exhume.verdict.audit_scope import kept
 
 MOST_SHOWN = 30
+_A_LINE = 6
 _COLOURS: dict[Judgement, str] = {"harmful": "red", "unused": "yellow", "needed": "green", "unknown": "dim"}
 
 
@@ -117,21 +119,30 @@ def _rest(audit: Audit, everything: bool, columns: int) -> Iterator[str]:
 
 def _next(audit: Audit) -> Iterator[str]:
     units = [unit.service for unit in (*starting(audit, "harmful"), *starting(audit, "unused")) if unit.service.kind == "unit"]
-    safe = [unit for unit in units if unit.name.isprintable() and len(unit.name) < 100 and not set(unit.name) & set(" '\"\\$`")]
+    safe = [unit for unit in units if unit.name.isascii() and unit.name.isprintable() and len(unit.name) < 100]
     if not safe:
         return
     yield ""
     if audit.live:
-        for unit in safe[:5]:
-            yield f"Next  exhume fix {unit.name}"
+        yield from (f"Next  exhume fix {shlex.quote(unit.name)}" for unit in safe[:5])
+        if len(safe) > 5:
+            yield f"      and so with {len(safe) - 5:,} more"
         return
     yield "Next, in the image's recipe (and leave the packages out where nothing else needs them):"
     enabled = [unit.name for unit in safe if unit.state.startswith("enabled")]
-    if enabled:
-        yield f"  systemctl disable {' '.join(enabled[:8])}"
+    yield from _in_lines("  systemctl disable", enabled)
     # A unit whose own file is in /etc cannot be masked: the mask would be a link in its place (systemctl(1)).
-    if names := [unit.name for unit in safe if not unit.path.startswith("/etc/systemd/system/")]:
-        yield f"  systemctl mask {' '.join(names[:8])}"
+    yield from _in_lines("  systemctl mask", [unit.name for unit in safe if not unit.path.startswith("/etc/systemd/system/")])
     if enabled:
         yield "or as a preset, /etc/systemd/system-preset/00-image.preset, before the packages are installed:"
-        yield from (f"  disable {name}" for name in enabled[:8])
+        yield from (f"  disable {name}" for name in enabled[:MOST_SHOWN])
+        if len(enabled) > MOST_SHOWN:
+            yield f"  # and {len(enabled) - MOST_SHOWN:,} more: --json"
+
+
+def _in_lines(command: str, names: list[str]) -> Iterator[str]:
+    """A command for all of the names, a few to a line, as a shell takes them."""
+    for begin in range(0, min(len(names), MOST_SHOWN), _A_LINE):
+        yield f"{command} {' '.join(shlex.quote(name) for name in names[begin : min(begin + _A_LINE, MOST_SHOWN)])}"
+    if len(names) > MOST_SHOWN:
+        yield f"{command} ...  # and {len(names) - MOST_SHOWN:,} more: --json"

@@ -32,6 +32,7 @@ def _rows(unit: Unit, audit: Audit) -> Iterator[tuple[str, list[str]]]:
     service, known = unit.service, unit.known
     yield "because", list(unit.reasons)
     yield "file", [service.path] if service.path else []
+    yield "also called", list(service.aliases)
     yield "runs", list(service.command)
     yield "started by", list(service.pulled_by) or (["nothing, by itself"] if not service.starts else [])
     yield "needed by", list(service.needed_by) or ["no other unit"]

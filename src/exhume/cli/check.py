@@ -24,8 +24,9 @@ examples:
   sudo exhume check --json | jq .verdict
   sudo exhume check --watch              stay, and mark what changes; Ctrl-C ends it
   exhume check --host /host              inside a container that has the host's / mounted at /host
+  exhume check --npd MemoryCgroupLeak    one line of 80 bytes, for node-problem-detector (deploy/npd)
 
-exit code: 0 healthy, 1 warning, 2 critical, 3 could not judge"""
+exit code: 0 healthy, 1 warning, 2 critical, 3 could not judge; with --npd 0 no problem, 1 a problem, 2 not known"""
 
 CODES = {"healthy": EXIT_HEALTHY, "warning": EXIT_WARNING, "critical": EXIT_CRITICAL, "unknown": EXIT_CANNOT_JUDGE}
 SHORTEST_NS, LONGEST_NS = 200_000_000, 600_000_000_000
@@ -35,6 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("--for", dest="window_ns", type=duration_ns, default="3s", metavar="TIME", help="how long to look (3s)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/1)")
+    parser.add_argument("--npd", nargs="?", const="any", metavar="CONDITION", help="as a plugin of node-problem-detector")
     parser.add_argument("--watch", action="store_true", help="go on looking, redraw, mark what changed")
     parser.add_argument("--host", default="/", metavar="DIR", help="judge the node whose / is mounted at DIR")
     parser.add_argument("--log-root", metavar="DIR", help="take the kernel's log from DIR/dev/kmsg (as exhume lab makes it)")
@@ -56,10 +58,12 @@ def run(args: argparse.Namespace) -> int:
     if not os.path.isdir(os.path.join(args.host, "proc")):
         sys.stderr.write(f"exhume: {args.host} has no proc: mount the host's / there with everything below it (rbind)\n")
     thresholds = section(load(args.config), "thresholds", Thresholds)
-    if args.watch:
+    if args.watch and args.npd is None:
         from exhume.cli.watch import watch
 
         return watch(args, thresholds)
+    if args.npd is not None:
+        return _plugin(args, thresholds)
     report = look(args, thresholds)
     if args.json:
         print_json(report)
@@ -69,6 +73,17 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(render(report, Style(sys.stdout), width(sys.stdout), args.verbose, args.evidence))
     return CODES[report.health]
+
+
+def _plugin(args: argparse.Namespace, thresholds: "Thresholds") -> int:
+    from exhume.cli import npd_text
+
+    if args.json or args.watch:
+        raise UsageError("--npd is a form of its own: it goes with neither --json nor --watch")
+    condition = npd_text.checked(args.npd)
+    code, line = npd_text.line(look(args, thresholds), condition)
+    print(line)
+    return code
 
 
 def look(args: argparse.Namespace, thresholds: "Thresholds") -> "Report":

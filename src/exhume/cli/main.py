@@ -18,6 +18,9 @@ COMMANDS = {
     "diagnose": "why a node starved, from a recording: the causal chain, the culprit, what to do",
     "zombies": "name every zombie memory cgroup: where it lived, whose it was, what pins it",
     "latency": "how late polls, softirqs and threads are, and who holds the core meanwhile",
+    "fix": "the plan that puts the node right, printed; --apply carries it out, and it can be undone",
+    "undo": "bring back what was before a fix, byte for byte",
+    "history": "what was done to this node, by whom, why, and the proof",
     "verify": "prove that a fix worked: before against after, each with a number, a limit and a test",
     "checklist": "an incident step by step, from the first count to the policy: what is done, what is next",
     "record": "a flight recorder: stacks and everything else on one clock, made to be left on",
@@ -32,7 +35,9 @@ COMMANDS = {
     "audit": "what an image or a node starts by itself: what is needed, unused, harmful, and whose it is",
     "gate": "for image pipelines: whether an image may go out, and what a soak of it can promise",
     "fleet": "many nodes: which are sick, what they have in common, which jobs it killed",
+    "node": "take a Kubernetes node out of service and put it back: drain, quarantine, release",
     "lab": "incidents made for real, on a machine that nobody needs",
+    "uninstall": "remove what exhume left on a node: recordings, settings, the unit, its journal",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
@@ -45,6 +50,7 @@ examples:
   sudo exhume diagnose --last         why it starved: the last incident that the flight recorder has
   sudo exhume zombies                 name every zombie memory cgroup
   sudo exhume zombies purge --dry-run what could be let go without a reboot
+  sudo exhume fix ecs.service         the plan that puts it right; --apply carries it out, exhume undo takes it back
   sudo exhume record --for 12h /data  leave it on; then exhume heat /data, exhume flame /data --at 12:04:31 --for 300ms
   exhume flame perf.data              of files that you have; exhume import puts several on one time axis
   exhume help check                   everything about a command

@@ -7,7 +7,7 @@ from exhume.findings.model import Finding
 from exhume.pictures import sentences
 from exhume.pictures.words import value, what
 from exhume.text import printable
-from exhume.verdict.report import Report, Source
+from exhume.verdict.report import Report, Source, Verdict
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -26,10 +26,22 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
     told = _chain(report, style, columns, evidence, lines)
     _others(report, style, columns, verbose, evidence, told, lines)
     _ruled_out(report, style, columns, verbose, lines)
+    for i, text in enumerate(do_now(report.verdict)):
+        labelled("" if i else "Do now", safe(text), style, columns, lines)
     for i, step in enumerate(report.verdict.next):
         labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"
+
+
+def do_now(verdict: Verdict) -> list[str]:
+    """The commands that put it right, and prove it, each with what it does."""
+    fixes = [remedy.summary.partition(": ") for remedy in verdict.remedies if remedy.id == "fix"]
+    if not fixes:
+        return []
+    every = [*((command, does) for command, _, does in fixes), ("exhume verify --for 10m", "proves it")]
+    longest = max(len(command) for command, _ in every)
+    return [f"{command:<{longest}}  {does}" for command, does in every]
 
 
 def safe(text: str) -> str:

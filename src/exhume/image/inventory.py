@@ -6,7 +6,7 @@ from dataclasses import replace
 from exhume.errors import ExhumeError
 from exhume.image import containers, cron, inventory_pods, packages, rc_local, static_pods, sysv
 from exhume.image.model import Inventory, Service
-from exhume.image.systemd.units import read_units
+from exhume.image.systemd.units import GONE, read_units
 from exhume.image.tree import Tree, complain
 from exhume.text import decode
 
@@ -25,7 +25,10 @@ def take_inventory(tree: Tree, progress: Progress = lambda part: None) -> Invent
     def units() -> Iterable[Service]:
         for manager in ("system", "user"):
             read = read_units(tree, manager)
-            services.extend(read.services())
+            services.extend(found := read.services())
+            for service in found:
+                if service.pulled_by and not service.starts and (note := next(iter(service.notes), "")).startswith(GONE):
+                    complain(troubles, f"{service.name} is enabled, but {note}. What it would run cannot be told.")
             if manager == "system":
                 unknown.extend(read.unknown)
         return ()
@@ -39,6 +42,10 @@ def take_inventory(tree: Tree, progress: Progress = lambda part: None) -> Invent
         except ExhumeError as error:
             complain(troubles, str(error))
         progress((number + 1) / (len(readers) + 1))
+    if (units_there := [one for one in services if one.kind == "unit"]) and not any(one.starts for one in units_there):
+        complain(
+            troubles, "There are units and no default.target that starts any: systemd does not boot this, or parts are missing."
+        )
     generators = tuple(service for service in services if service.kind == "generator")
     services = [service for service in services if service.kind != "generator"]
     services = with_packages(tree, services)

@@ -67,6 +67,8 @@ class Service:
     preset: str = ""
     """What the presets say: enable, disable, or nothing."""
     notes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    """Other names of the same unit, by links that are there."""
 
 
 @dataclass(frozen=True, slots=True)

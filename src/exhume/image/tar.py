@@ -85,6 +85,9 @@ def members(source: Source) -> Iterator[Member]:
         raise Damaged("it ends in the middle of a header")
     if (ahead.name or ahead.target or ahead.pax) and not block:
         raise Damaged("it ends behind a header that has no member")
+    if not block:
+        # Cut off between two members it looks whole: nothing of what is missing may pass for not being there.
+        raise Damaged("it has no end: the block of zeros after the last member is missing")
 
 
 def _member(

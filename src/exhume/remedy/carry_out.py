@@ -13,6 +13,7 @@ from exhume.remedy import journal, plan_model
 from exhume.remedy.application import Application, application
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import MOST_STEPS, Plan, Step
+from exhume.remedy.protected_plan import refuse_protected
 from exhume.remedy.steps import kind_of, reversible
 from exhume.remedy.steps.kind import ON_DISK, RELOAD
 from exhume.text import printable
@@ -81,6 +82,7 @@ def resume(node: Node, identity: str = "", consent: Consent | None = None, on_ev
         if found is None or found.status not in ("interrupted", "stopped"):
             state = "nothing was interrupted" if found is None else f"{found.identity} is {found.status}"
             raise UsageError(f"there is nothing to resume: {state}")
+        refuse_protected(found.plan, node)
         with journal.append_to(node, found.identity) as book:
             book.add("resumed", by=journal.who())
             agreed = consent or Consent(True, found.irreversible)
@@ -94,7 +96,7 @@ def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcom
     whose work somebody else has changed since is kept as it is, with the reason, and the others are undone all the same.
     """
     with journal.lock(node, "undo"):
-        found = find(node, identity) if identity else _last(node)
+        found = find(node, identity) if identity else last(node)
         if found is None or found.status == "undone":
             raise UsageError(f"{found.identity} is undone already" if found else "there is nothing to undo on this node")
         with journal.append_to(node, found.identity) as book:
@@ -137,6 +139,7 @@ def _examine(plan: Plan, node: Node, consent: Consent) -> None:
     for step in plan.steps:
         if node.manager is None and not kind_of(step).offline:
             raise Refused(f"{step.kind} {printable(step.target)} needs a running systemd, and none runs in {node.root.path}")
+    refuse_protected(plan, node)
 
 
 def _go_on(one: Application, book: journal.Journal, node: Node, consent: Consent, on_event: Tell | None) -> Outcome:
@@ -212,7 +215,7 @@ def _undo(one: Application, book: journal.Journal, node: Node, on_event: Tell | 
     return Outcome(one.identity, tuple(events), tuple(notes))
 
 
-def _last(node: Node) -> Application | None:
+def last(node: Node) -> Application | None:
     """The last that is unfinished, or that there is something to undo of: more than having had systemd read its files."""
     for one in reversed(history(node)):
         kinds = [kind_of(one.plan.steps[place]) for place in one.begun]
@@ -233,4 +236,4 @@ def _sentence(error: ExhumeError | OSError) -> str:
     return str(error) if isinstance(error, ExhumeError) else f"the kernel refused: {error.strerror or error}"
 
 
-__all__ = ["Consent", "Event", "Outcome", "add_note", "apply", "find", "history", "pending", "resume", "undo"]
+__all__ = ["Consent", "Event", "Outcome", "add_note", "apply", "find", "history", "last", "pending", "resume", "undo"]

@@ -2,11 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from exhume.node.root import Root
 from exhume.remedy.files import Files
 from exhume.remedy.manager import Manager, running
 from exhume.remedy.operations import Operations
+
+if TYPE_CHECKING:
+    from exhume.cluster.client import Client
+
+
+def _cluster() -> "Client":
+    from exhume.cluster.client import connect
+
+    return connect()
 
 
 def _quietly(what: str, ratio: float) -> None:
@@ -21,6 +31,8 @@ class Node:
     operations: Operations
     progress: Callable[[str, float], None] = _quietly
     """Told what goes on inside a long step, and how far it is."""
+    cluster: Callable[[], "Client"] = _cluster
+    """How the API server is reached, for steps that speak to it; by the usual kubeconfig unless somebody says otherwise."""
 
     @property
     def files(self) -> Files:

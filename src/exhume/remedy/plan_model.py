@@ -158,11 +158,14 @@ def from_json(told: object) -> Plan:
 
 def _limits(told: object) -> Limits:
     fields = _mapping(told, "a plan's limits")
-    known = {name: fields.get(name, 1) for name in ("max_at_once", "pause_when_failed")}
-    for name, value in known.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1_000_000:
-            raise UsageError(f"{name} must be a number of nodes, at least 1")
-    return Limits(**known)
+    return Limits(_nodes(fields, "max_at_once"), _nodes(fields, "pause_when_failed"))
+
+
+def _nodes(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name, 1)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1_000_000:
+        raise UsageError(f"{name} must be a number of nodes, at least 1")
+    return value
 
 
 def _relief(told: object) -> Relief:

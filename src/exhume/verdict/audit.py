@@ -14,7 +14,7 @@ from exhume.image.needs import Facts
 from exhume.node.unit_life import Life
 from exhume.node.unit_sockets_model import Sockets
 from exhume.verdict.audit_evidence import Known, crash_loop, looping
-from exhume.verdict.audit_judge import PODS, Judgement, active, clause, endless_restart, held_back, judge, needing
+from exhume.verdict.audit_judge import PODS, Judgement, active, clause, endless_restart, held_back, judge, needing, needs_of
 from exhume.verdict.audit_scope import TRIGGERS, runs
 from exhume.verdict.policy import Drift, Policy, drift
 
@@ -181,7 +181,7 @@ def _wanted(agent: Agent) -> str:
 
 
 def _known(service: Service, known: Known, policy: Policy | None, live: Live | None) -> Known:
-    known = replace(known, listed=policy.find(service.name) if policy is not None else None)
+    known = replace(known, listed=policy.of(service) if policy is not None else None)
     if live is not None and service.kind == "unit":
         sockets = live.sockets.get(service.name, Sockets()) if live.sockets is not None else None
         life = live.lives.get(service.name)
@@ -215,7 +215,8 @@ def _followers(units: list[Unit]) -> Iterable[Unit]:
     bad = {unit.service.name: unit.judgement for unit in units if unit.judgement in ("harmful", "unused")}
     for unit in units:
         others = needing(unit.service, unit.known.weak)
-        if unit.judgement == "needed" and others and all(name in bad for name in others):
+        alone = len(tuple(needs_of(unit.service, unit.known))) == 1  # nothing else speaks for it
+        if unit.judgement == "needed" and others and alone and all(name in bad for name in others):
             why = f"but of all that need it none is needed itself: {', '.join(f'{name} is {bad[name]}' for name in others[:4])}"
             unit = replace(unit, reasons=(*unit.reasons, why))
         yield unit

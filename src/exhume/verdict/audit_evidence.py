@@ -52,6 +52,8 @@ class Known:
 def looping(life: Life) -> bool:
     """Whether systemd itself has it in a crash loop at this moment."""
     waits = "auto-restart" in life.sub
+    if life.active == "failed" and not waits:
+        return False  # systemd has given it up
     fresh = waits or 0 <= life.since_s < LOOPING_S
     return (
         life.restarts >= LOOPING_RESTARTS and fresh and (waits or life.result not in ("", "success") or life.exit_status != 0)

@@ -75,6 +75,7 @@ def _unit(unit: Unit) -> dict[str, Any]:
         "conditions": list(service.conditions),
         "preset": service.preset,
         "notes": list(service.notes),
+        "aliases": list(service.aliases),
         "agent": None if unit.agent is None else _agent(unit.agent),
         "protected": known.protected,
         "policy": None

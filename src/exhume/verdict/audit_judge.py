@@ -148,6 +148,10 @@ def _alone(service: Service) -> Iterator[str]:
 
 
 def _not_starting(service: Service) -> str:
+    if service.pulled_by and service.kind in ("unit", "user-unit") and service.notes:
+        return f"{names(service.pulled_by)} would start it, but {printable(service.notes[0], 300)}"
+    if service.conditions and service.kind not in ("unit", "user-unit"):
+        return f"nothing starts it by itself: {printable(service.conditions[0], 300)}"
     if service.name.endswith(TRIGGERS) or runs(service):
         return f"nothing starts it by itself ({printable(service.state) or 'disabled'})"
     return "nothing pulls it in"

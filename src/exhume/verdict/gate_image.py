@@ -20,7 +20,7 @@ _FAILS, _WARNS = ("new", "not-allowed"), ("past-review", "no-owner")
 
 
 def image_checks(audit: "Audit", with_policy: bool) -> tuple[Check, ...]:
-    if not audit.inventory.services:
+    if not any(service.starts for service in audit.inventory.services):  # it does not even boot: half an image, or none
         why = f": {printable(audit.troubles[0])}" if audit.troubles else "; is it the root of an image?"
         nothing = f"nothing was found there that starts by itself{why}"
         names = (HARMFUL, UNLISTED) if with_policy else (HARMFUL,)

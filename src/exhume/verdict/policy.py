@@ -50,6 +50,10 @@ class Policy:
         name = kept(name)
         return self._exact.get(name) or next((one for one in self._globs if fnmatchcase(name, one.name)), None)
 
+    def of(self, service: Service) -> Listed | None:
+        """By its own name, or by another name of the same unit: sshd.service in a policy is ssh.service on Debian."""
+        return next((listed for name in (service.name, *service.aliases) if (listed := self.find(name)) is not None), None)
+
     @cached_property
     def _exact(self) -> dict[str, Listed]:
         return {one.name: one for one in self.agents}
@@ -118,7 +122,7 @@ def first_policy(services: Iterable[Service], known: Policy | None = None) -> Po
     """A policy of everything that starts, in the order of names; what is known already stays as it is."""
     agents = {one.name: one for one in known.agents} if known is not None else {}
     for service in services:
-        if concerns(service) and (known is None or known.find(service.name) is None):
+        if concerns(service) and (known is None or known.of(service) is None):
             name = kept(service.name)
             agents[name] = Listed(name, purpose=kept(service.description))
     return Policy(tuple(agents[name] for name in sorted(agents)))
@@ -153,7 +157,7 @@ def drift(policy: Policy, inventory: Inventory, today: date) -> tuple[Drift, ...
     for service in inventory.services:
         if not service.starts:
             continue
-        listed = policy.find(service.name)
+        listed = policy.of(service)
         if listed is None:
             if concerns(service):
                 how = f", by {', '.join(map(printable, service.pulled_by[:3]))}" if service.pulled_by else ""

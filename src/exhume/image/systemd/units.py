@@ -15,6 +15,7 @@ from exhume.image.systemd.graph import Graph, build, starting
 from exhume.image.systemd.manager import Defaults, read_defaults
 from exhume.image.systemd.places import homes, read_layout, search_path
 from exhume.image.systemd.presets import Presets
+from exhume.image.systemd.refused import refused, takes_down
 from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.start_limit import restart
 from exhume.image.systemd.states import States
@@ -25,6 +26,7 @@ from exhume.text import from_path
 
 BOOT = "boot"
 LOGIN = "login"
+GONE = "its file is not here:"
 _IMPLIED = ("slice", "device", "scope", "mount", "swap")  # come into being without a file
 _EXECUTES = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
 
@@ -162,30 +164,46 @@ class Units:
         judged = judge(self._tree, name, sections)
         pulled = graph.starting.get(name, ())
         state = self.state(name) or self.state(names.template(name))
-        notes = list(self._notes(sections, judged.open, pulled))
+        wrong = self._wrong(name, sections)
+        notes = list(self._notes(sections, wrong, judged.open, pulled))
         return Service(
             name=name,
             kind="unit" if self.manager == "system" else "user-unit",
             state=state,
-            starts=bool(pulled) and not sections.broken,
+            starts=bool(pulled) and not wrong,
             path=from_path(self.path(name)),
             description=expand(sections.last("Unit", "Description"), name),
             command=commands(name, sections),
             pulled_by=pulled,
             needed_by=graph.needed_by(name),
             needs=graph.needs(name),
-            restart=restart(sections, self.defaults) if names.kind(name) == "service" else None,
+            restart=restart(sections, self.defaults) if names.kind(name) == "service" and not wrong else None,
             cgroups=own_cgroups(sections),
             conditions=judged.failing,
             preset=self.preset(name) if state in ("enabled", "disabled", "enabled-runtime", "indirect") else "",
             notes=tuple(notes),
+            aliases=self.aliases(name),
         )
 
-    def _notes(self, sections: Sections, open_: tuple[str, ...], pulled: tuple[str, ...]) -> Iterator[str]:
+    def _wrong(self, name: str, sections: Sections) -> str:
+        """Why it cannot start, whoever pulls it in; empty if it can, or is masked."""
+        if self._fragments.masked(name):
+            return ""
+        if sections.broken:
+            if self._tree.entry(self.path(name)) is None:
+                return f"{GONE} {from_path(self.path(name))}"
+            return f"systemd refuses the file: {sections.broken}"
+        found = self._fragments.found(name)
+        modelled = found is not None and found.place.role == "generator"  # without what it runs, which nothing here asks for
+        why = "" if modelled else refused(name, sections)
+        return f"systemd refuses it: {why}" if why else ""
+
+    def _notes(self, sections: Sections, wrong: str, open_: tuple[str, ...], pulled: tuple[str, ...]) -> Iterator[str]:
+        if wrong:
+            yield wrong
         if self.user:
             yield f"of the user {from_path(self.user)}"
-        if sections.broken:
-            yield f"systemd refuses the file: {sections.broken}"
+        yield from takes_down(sections)
         if open_:
             yield f"cannot be decided here: {', '.join(open_)}"
         if pulled and all(by.startswith("D-Bus name ") for by in pulled):

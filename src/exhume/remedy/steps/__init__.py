@@ -6,8 +6,10 @@ from exhume.errors import ExhumeError
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.steps.cgroups import RemoveEmptyCgroups
+from exhume.remedy.steps.cluster import Cordon, Drain, Taint, Uncordon, Untaint, WaitReady
 from exhume.remedy.steps.files import MakeLink, RemoveFile, RemoveLink, WriteFile
 from exhume.remedy.steps.kind import Kind
+from exhume.remedy.steps.processes import SignalParent
 from exhume.remedy.steps.purge import Purge
 from exhume.remedy.steps.reboot import Reboot
 from exhume.remedy.steps.units import Reload, ResetFailed, RestartUnit, StartUnit, StopUnit
@@ -18,7 +20,8 @@ KINDS: dict[str, Kind] = {
     for kind in (
         *(WriteFile(), RemoveFile(), MakeLink(), RemoveLink()),
         *(StopUnit(), StartUnit(), RestartUnit(), ResetFailed(), Reload()),
-        *(RemoveEmptyCgroups(), Purge(), Reboot()),
+        *(RemoveEmptyCgroups(), Purge(), Reboot(), SignalParent()),
+        *(Cordon(), Drain(), Taint(), Untaint(), WaitReady(), Uncordon()),
     )
 }
 

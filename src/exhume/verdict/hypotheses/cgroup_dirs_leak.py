@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from exhume.findings.model import Finding
 from exhume.verdict.hypotheses.model import MOSTLY, Case, Hypothesis, Judged, Rule, held_by, looked
 from exhume.verdict.hypotheses.model import seen_there as _seen
-from exhume.verdict.report import Culprit
+from exhume.verdict.report import Culprit, Remedy
 
 LISTED = "listed cgroup directories"
 
@@ -55,6 +55,11 @@ def _culprits(dirs: Finding, case: Case) -> Iterator[Culprit]:
     yield Culprit(str(maker) if maker and not dirs.value("hand") else dirs.subject, 1.0)
 
 
+def _remedies(dirs: Finding, case: Case) -> Iterator[Remedy]:
+    summary = "exhume fix cgroup-dirs-leak: removes those that have neither a process nor an owner, bottom up; cannot be undone"
+    yield Remedy("fix", "cgroup-dirs-leak", summary)
+
+
 HYPOTHESIS = Hypothesis(
     "cgroup-dirs-leak",
     title=lambda finding: f"the cgroup directories that pile up in {finding.subject}",
@@ -65,6 +70,6 @@ HYPOTHESIS = Hypothesis(
         Rule("napi-starved", _starve, "stalls that go on after they were removed"),
     ),
     culprits=_culprits,
-    step="stop what makes them, then: find {directory} -mindepth 1 -maxdepth 1 -type d -exec rmdir {{}} + removes those "
-    "without a process (rmdir refuses the others)",
+    step="stop what makes them, then: exhume fix cgroup-dirs-leak removes those below {directory} that nobody has",
+    remedies=_remedies,
 )

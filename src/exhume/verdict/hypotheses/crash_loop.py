@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
+from exhume.verdict.hypotheses.fixing import fix_unit
 from exhume.verdict.hypotheses.memcg_leak import culprits as of_leaks
+from exhume.verdict.hypotheses.memcg_leak import remedies as of_leaked
 from exhume.verdict.hypotheses.model import Case, Hypothesis, Judged, Rule, within
-from exhume.verdict.report import Advice, Culprit
+from exhume.verdict.report import Advice, Culprit, Remedy
 
 _DISPROOF = "zombies that grow while it is stopped"
 
@@ -56,17 +58,29 @@ def _culprits(loop: Finding, case: Case) -> Iterator[Culprit]:
 def _advice(loop: Finding, case: Case) -> Iterator[Advice]:
     unit = loop.value("unit") or loop.subject
     if any(agent.subject == unit for agent in case.of("unused-agent", serious=False)):
-        yield Advice(f"disable {unit}: systemctl disable --now {unit}", "it never gets to work, and nothing here needs it")
+        yield Advice(f"disable {unit}: exhume fix {unit}", "it never gets to work, and nothing here needs it")
 
 
 def _step(loop: Finding, case: Case) -> str:
     unit = next((str(name) for name in (loop.value("unit"), loop.subject) if name and str(name).endswith(".service")), "")
     if unit:
-        return f"journalctl -u {unit} -n 50 says why it exits; systemctl disable --now {unit} if nothing needs it"
+        return f"journalctl -u {unit} -n 50 says why it exits; exhume fix {unit} says how it is disabled, if nothing needs it"
     who = loop.value("supervisor") or loop.value("process")
     return (
         f"find out why what {who} starts there does not stay" if who else f"find out what starts {loop.subject} again and again"
     )
+
+
+def _remedies(loop: Finding, case: Case) -> Iterator[Remedy]:
+    """The one that loops; where it leaks, what was leaked too."""
+    leaks = case.has("memcg-leak", "zombie-memcgs")
+    found = [*fix_unit(loop.value("unit") or loop.subject, leaks)]
+    yield from found
+    if leaks:
+        linked = next(link.finding for link in case.chain if link.finding.kind in ("memcg-leak", "zombie-memcgs"))
+        yield from (
+            one for one in of_leaked(linked, case) if (one.id, one.target) not in {(two.id, two.target) for two in found}
+        )
 
 
 HYPOTHESIS = Hypothesis(
@@ -76,4 +90,5 @@ HYPOTHESIS = Hypothesis(
     culprits=_culprits,
     step=_step,
     advice=_advice,
+    remedies=_remedies,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
+from exhume.verdict.hypotheses.fixing import fix_unit
 from exhume.verdict.hypotheses.model import NEARLY, Case, Hypothesis, Judged, Rule
 from exhume.verdict.report import Advice, Culprit, Remedy
 
@@ -31,7 +32,7 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
     whose = owner(leak)
     unused = [agent.subject for agent in case.of("unused-agent", serious=False)]
     if whose in unused:
-        yield Advice(f"disable {whose}: systemctl disable --now {whose}", "it leaks, and nothing on this node needs it")
+        yield Advice(f"disable {whose}: exhume fix {whose}", "it leaks, and nothing on this node needs it")
     rate, count = leak.number("rate"), leak.number("zombies")
     if rate > 0 and count / rate >= 1:
         lasts = count / rate / 24
@@ -51,7 +52,9 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
 
 
 def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
-    """For every place that leaks, not only the first."""
+    """For every place that leaks, not only the first: whoever does it is stopped, then what was leaked is let go."""
+    for unit in dict.fromkeys(owner(each) for each in case.of("memcg-leak")):
+        yield from fix_unit(unit, leaks=True)
     homes = [each.value("home") for each in case.of("memcg-leak")] or [finding.value("parent") or "/"]
     for home in dict.fromkeys(str(home or "/") for home in homes):
         summary = f"exhume zombies purge --under {home}: lets them go without a reboot; --dry-run first says how many"
@@ -63,7 +66,9 @@ def _step(leak: Finding, case: Case) -> str:
     others = [owner(each) for each in case.of("memcg-leak") if each is not leak and owner(each) != whose]
     also = f"; the same for {', '.join(dict.fromkeys(others))}" if others else ""
     rate = "" if leak.number("rate") else "exhume zombies --follow 30s shows the leak's rate; "
-    return f"{rate}stop and disable {whose if whose.endswith('.service') else 'what makes them'} if nothing needs it{also}"
+    if whose.endswith(".service"):
+        return f"{rate}exhume fix {whose} says how it is stopped and disabled, if nothing needs it{also}"
+    return f"{rate}stop and disable what makes them if nothing needs it{also}"
 
 
 HYPOTHESIS = Hypothesis(

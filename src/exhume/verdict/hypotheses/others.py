@@ -1,5 +1,6 @@
 """Kinds that follow from nothing else here, or only have a next step."""
 
+from exhume.verdict.hypotheses.fixing import fix_unit
 from exhume.verdict.hypotheses.model import Hypothesis
 
 NIC_RESET = Hypothesis(
@@ -11,8 +12,11 @@ OBSERVER_STARVED = Hypothesis(
     "observer-starved",
     step="run it again with chrt -r 1 exhume check, and look at what holds the cores: top -b -n 1 -H",
 )
-DEFUNCT = Hypothesis("defunct-processes", step="restart the parent that does not collect them, if it is not PID 1")
+DEFUNCT = Hypothesis(
+    "defunct-processes", step="exhume fix defunct-processes says which parent does not collect them, and what can be done"
+)
 UNUSED_AGENT = Hypothesis(
     "unused-agent",
-    step="systemctl list-dependencies --reverse {subject} shows who needs it; systemctl disable --now {subject} if nobody does",
+    step="systemctl list-dependencies --reverse {subject} shows who needs it; exhume fix {subject} if nobody does",
+    remedies=lambda finding, case: fix_unit(finding.subject),
 )

@@ -1,0 +1,221 @@
+"""exhume fix: the plan, the question, the change, the proof."""
+
+import argparse
+import os
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from exhume.cli.duration import duration_ns
+from exhume.errors import EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.text import from_path, printable
+
+if TYPE_CHECKING:
+    from exhume.remedy.carry_out import Event, Outcome, Tell
+    from exhume.remedy.node import Node
+    from exhume.remedy.plan_model import Plan
+    from exhume.remedy.plan_report import Told
+
+DESCRIPTION = """\
+Makes a plan of what would put the node right, prints it, and changes nothing. --apply carries it out, written down step by step
+so that exhume undo brings back what was.
+
+TARGET is a unit by any of its names, its file or its cgroup; a finding of the report, by its id or its kind; or `node`, which
+is also what is meant without one: what the verdict blames. The report is a check of this node, or what --from names.
+
+A unit is stopped gracefully, its links are removed, it is masked; then the zombies that it left are let go in place. The
+kubelet, container runtimes, the ways in, the network, systemd's own units and exhume itself are never touched,
+by whatever name."""
+EPILOG = """\
+examples:
+  sudo exhume fix                                look, and print what would be done
+  sudo exhume fix ecs.service                    the plan for one unit, with every change as a diff
+  sudo exhume fix ecs.service --apply            ask, then do it; what cannot be undone is left out
+  sudo exhume fix ecs.service --apply --yes --yes-irreversible --verify
+  sudo exhume fix ecs.service --keep do-nothing  leave the unit in place, with nothing to run
+  exhume fix --from report.json memcg-leak --json
+  exhume fix ecs.service --host /mnt/image --for-image packer
+  exhume fix --print-template kubelet
+  sudo exhume fix --resume                       go on after an interruption
+
+exit code: 0 done (or printed), 2 failed or refused, 3 could not, 64 wrong usage; with --verify that of exhume verify"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    from exhume.remedy.plan_unit import KEEPS
+    from exhume.remedy.plan_zombies import REBOOTS
+    from exhume.remedy.snippets import SNIPPETS
+
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("target", nargs="?", default="", metavar="TARGET", help="a unit, a finding, or node (default)")
+    parser.add_argument("--from", dest="report", metavar="REPORT", help="what check or diagnose --json printed, or a recording")
+    parser.add_argument("--for", dest="window_ns", type=duration_ns, default="3s", metavar="TIME", help="how long to look (3s)")
+    parser.add_argument("--keep", choices=KEEPS, help="break the loop by a drop-in and leave the unit in place")
+    parser.add_argument("--reboot", choices=REBOOTS, default="no", help="where zombies stay that no purge reaches (no)")
+    parser.add_argument(
+        "--force", action="store_true", help="also what others need or the policy keeps; never what is protected"
+    )
+    parser.add_argument("--policy", metavar="FILE", help="the lifecycle policy: what it keeps is left alone")
+    parser.add_argument("--apply", action="store_true", help="carry it out")
+    parser.add_argument("--yes", action="store_true", help="confirm what can be undone")
+    parser.add_argument("--yes-irreversible", action="store_true", help="confirm what cannot: purge, removal, reboot")
+    parser.add_argument("--verify", action="store_true", help="prove it afterwards (exhume verify)")
+    parser.add_argument("--verify-for", default="10m", metavar="TIME", help="how long that takes (10m)")
+    parser.add_argument("--resume", nargs="?", const="", metavar="ID", help="go on with what was interrupted")
+    parser.add_argument(
+        "--for-image", nargs="?", const="all", choices=("all", *SNIPPETS), help="the change for an image's recipe"
+    )
+    parser.add_argument("--print-template", metavar="NAME", help="a template to do it by hand; `list` lists them")
+    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON (schema exhume.plan/1)")
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also what each step needs and how it is undone")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.print_template is not None:
+        return _print_template(args.print_template)
+    if not os.path.isdir(args.host):
+        raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
+    if args.json and (args.apply or args.for_image or args.resume is not None):
+        raise UsageError("--json prints a plan: it goes with neither --apply, --resume nor --for-image")
+    if args.verify and not args.apply and args.resume is None:
+        raise UsageError("--verify goes with --apply")
+    from exhume.remedy.node import at
+
+    node = at(args.host)
+    if args.resume is not None:
+        return _resume(args, node)
+    plan = _plan(args, node)
+    if args.for_image:
+        return _print_snippets(plan, args.for_image)
+    if args.json:
+        import json
+
+        from exhume.remedy.plan_words import document
+
+        print(json.dumps(document(plan, node), indent=1))
+        return EXIT_HEALTHY
+    return _show(args, plan, node)
+
+
+def _show(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:
+    from exhume.cli.fix_text import render_plan
+    from exhume.cli.terminal import Style, width
+
+    style, columns = Style(sys.stdout), width(sys.stdout)
+    sys.stdout.write(render_plan(plan, node, style, columns, args.verbose))
+    sys.stdout.flush()
+    if not plan.steps:
+        return EXIT_HEALTHY
+    if not args.apply:
+        sys.stdout.write("\nNothing was changed. --apply carries it out.\n")
+        return EXIT_HEALTHY
+    return _apply(args, plan, node)
+
+
+def _plan(args: argparse.Namespace, node: "Node") -> "Plan":
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+    from exhume.image.directory import Directory
+    from exhume.image.systemd.units import read_units
+    from exhume.remedy.plan import Planner, Wishes
+    from exhume.remedy.plan_target import NODE
+    from exhume.remedy.protected_plan import known_agents
+    from exhume.remedy.protected_units import Protection
+    from exhume.remedy.steps import expected
+
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    policy = None
+    if args.policy:
+        from exhume.cli.audit import read_policy
+
+        policy = read_policy(args.policy)
+    target = args.target or NODE
+    report = _report(args, target)
+    with ExitStack() as stack:
+        tree = stack.enter_context(Directory(args.host))
+        protection = Protection(read_units(tree), known_agents(), policy)
+        wishes = Wishes(args.keep, args.force, args.reboot, thresholds.zombies_floor)
+        return expected(Planner(node, tree, protection, wishes).plan(target, report), node)
+
+
+def _report(args: argparse.Namespace, target: str) -> "Told | None":
+    """What was named, or, for the node itself, a look at it."""
+    from exhume.cli.fix_report import from_file, from_node
+    from exhume.remedy.plan_target import NODE, is_finding
+
+    if args.report is not None:
+        return from_file(args)
+    if target == NODE or (is_finding(target) and "-" in target):
+        return from_node(args)
+    return None
+
+
+def _apply(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:
+    from exhume.cli.fix_confirm import confirm
+    from exhume.remedy import carry_out
+
+    consent = confirm(plan, args.yes, args.yes_irreversible)
+    sys.stdout.write("\n")
+    return _carried(args, carry_out.apply(plan, node, consent, _teller()), plan, node)
+
+
+def _resume(args: argparse.Namespace, node: "Node") -> int:
+    from exhume.cli.fix_confirm import agreed
+    from exhume.remedy import carry_out
+    from exhume.remedy.carry_out import Consent
+
+    found = carry_out.find(node, args.resume) if args.resume else carry_out.pending(node)
+    if found is None:
+        raise UsageError("there is nothing to resume: nothing was interrupted")
+    if not args.yes and not agreed(f"Go on with {found.identity} ({printable(found.plan.target)})?"):
+        raise Refused("nothing was changed: say --yes to go on with it")
+    irreversible = args.yes_irreversible or found.irreversible
+    outcome = carry_out.resume(node, found.identity, Consent(True, irreversible), _teller())
+    return _carried(args, outcome, found.plan, node)
+
+
+def _teller() -> "Tell":
+    from exhume.cli.fix_text import render_event
+    from exhume.cli.terminal import Style, width
+
+    style, columns = Style(sys.stdout), width(sys.stdout)
+
+    def tell(event: "Event") -> None:
+        sys.stdout.write(render_event(event, style, columns))
+        sys.stdout.flush()
+
+    return tell
+
+
+def _carried(args: argparse.Namespace, outcome: "Outcome", plan: "Plan", node: "Node") -> int:
+    from exhume.cli.fix_text import render_outcome
+    from exhume.cli.terminal import Style, width
+
+    sys.stdout.write(render_outcome(outcome, plan, Style(sys.stdout), width(sys.stdout)))
+    if outcome.exit_code or not args.verify:
+        return outcome.exit_code
+    from exhume.cli.fix_verify import verify
+
+    return verify(args, node, outcome.identity)
+
+
+def _print_template(name: str) -> int:
+    from exhume.remedy.templates import TEMPLATES, template
+
+    if name == "list":
+        sys.stdout.write("".join(f"{one.name:<12}  {one.what}\n" for one in TEMPLATES.values()))
+    else:
+        sys.stdout.write(template(name))
+    return EXIT_HEALTHY
+
+
+def _print_snippets(plan: "Plan", which: str) -> int:
+    from exhume.remedy.snippets import SNIPPETS, commands
+
+    if not commands(plan):
+        raise ExhumeError(f"the plan for {printable(plan.target)} changes no file: there is nothing to put into an image")
+    chosen = SNIPPETS if which == "all" else {which: SNIPPETS[which]}
+    sys.stdout.write("\n".join(snippet(plan) for snippet in chosen.values()))
+    return EXIT_HEALTHY

@@ -1,0 +1,68 @@
+"""The report that a plan goes by: a look at the node, a file of check or diagnose --json, or a recording."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from exhume.errors import UsageError
+from exhume.text import from_path, printable
+
+if TYPE_CHECKING:
+    from exhume.remedy.plan_report import Told
+    from exhume.verdict.report import Report
+
+LARGEST = 64 << 20
+
+
+def from_node(args: argparse.Namespace) -> "Told":
+    from exhume.cli.check import LONGEST_NS, SHORTEST_NS, look
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+
+    if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
+        raise UsageError("--for must be between 200ms and 10m")
+    asked = argparse.Namespace(host=args.host, window_ns=args.window_ns, log_root=None)
+    return _told(look(asked, section(load(args.config), "thresholds", Thresholds)))
+
+
+def from_file(args: argparse.Namespace) -> "Told":
+    if os.path.isdir(args.report):
+        return _told(_diagnosed(args))
+    import json
+
+    from exhume.remedy.plan_report import told
+
+    try:
+        with open(args.report, "rb") as file:
+            raw = file.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise UsageError(f"{printable(from_path(args.report))} is larger than any report")
+        document = json.loads(raw)
+    except OSError as error:
+        raise UsageError(f"{printable(from_path(args.report))} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{printable(from_path(args.report))} is no JSON: check --json and diagnose --json make it") from None
+    return told(document)
+
+
+def _diagnosed(args: argparse.Namespace) -> "Report":
+    from exhume.cli.opening import place
+    from exhume.cli.terminal import Progress
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+    from exhume.recording.folder import Folder
+    from exhume.verdict.diagnose import diagnose_folder
+
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    progress = Progress("reading the recording")
+    try:
+        return diagnose_folder(Folder(place(args.report)), thresholds, progress=progress)
+    finally:
+        progress.clear()
+
+
+def _told(report: "Report") -> "Told":
+    from exhume.remedy.plan_report import told
+    from exhume.verdict.report import as_json
+
+    return told(as_json(report))

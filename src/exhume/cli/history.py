@@ -1,0 +1,66 @@
+"""exhume history: what was done to this node, by whom, why, and the proof."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from exhume.errors import EXIT_HEALTHY, UsageError
+from exhume.text import from_path, printable
+
+if TYPE_CHECKING:
+    from exhume.remedy.application import Application
+
+SCHEMA = "exhume.history/1"
+DESCRIPTION = """\
+Lists what exhume fix did to this node, the oldest first: when, by whom, why, what became of each step, and the proof that it
+worked, where exhume fix --verify made one. It is read from the node's own journal, /var/lib/exhume/remedy."""
+EPILOG = """\
+examples:
+  sudo exhume history
+  sudo exhume history --json | jq '.applications[-1].status'
+
+exit code: 0 told, 3 could not, 64 wrong usage"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    from exhume.cli.fix_text import render_history
+    from exhume.cli.terminal import Style, width
+    from exhume.remedy import carry_out
+    from exhume.remedy.node import at
+
+    if not os.path.isdir(args.host):
+        raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
+    every = carry_out.history(at(args.host))
+    if args.json:
+        import json
+
+        print(json.dumps({"schema": SCHEMA, "applications": [_told(one) for one in every]}, indent=1))
+    else:
+        sys.stdout.write(render_history(every, Style(sys.stdout), width(sys.stdout)))
+    return EXIT_HEALTHY
+
+
+def _told(one: "Application") -> dict[str, object]:
+    import time
+
+    return {
+        "id": one.identity,
+        "status": one.status,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.time_ns // 10**9)),
+        "by": one.by,
+        "target": one.plan.target,
+        "why": one.plan.why,
+        "irreversible": one.irreversible,
+        "steps": [
+            {"kind": step.kind, "target": step.target, "reason": step.reason, "became": record.became, "note": record.note}
+            for step, record in zip(one.plan.steps, one.steps, strict=True)
+        ],
+        "notes": [{"name": name, "value": value} for name, value in one.notes],
+    }

@@ -1,0 +1,173 @@
+"""The plan: from a target, or from what a report found, to ordered steps and to what is left to people.
+
+A remedy never decides that something is wrong. It goes by the findings that it is given, or by what a person names.
+"""
+
+from dataclasses import dataclass
+
+from exhume.errors import Refused, UsageError
+from exhume.image.systemd.units import Units
+from exhume.image.tree import Tree
+from exhume.remedy import defunct, plan_zombies
+from exhume.remedy.node import Node
+from exhume.remedy.plan_model import Plan, Relief, Step
+from exhume.remedy.plan_report import Seen, Told
+from exhume.remedy.plan_target import NODE, is_finding
+from exhume.remedy.plan_target import unit as unit_of
+from exhume.remedy.plan_unit import Keep, UnitPlanner
+from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps.cgroups import remove_empty_cgroups
+from exhume.remedy.templates import relief_of
+from exhume.text import printable
+
+OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
+OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How it is to be done, as far as somebody said."""
+
+    keep: Keep | None = None
+    force: bool = False
+    reboot: plan_zombies.Reboot = "no"
+    zombies_matter: int = 1000
+    """From so many on a reboot is worth speaking of (thresholds.zombies_floor)."""
+
+
+class Planner:
+    """Makes plans for one node while its tree is open; changes nothing."""
+
+    def __init__(self, node: Node, tree: Tree, protection: Protection, wishes: Wishes | None = None) -> None:
+        self._node = node
+        self._tree = tree
+        self._protection = protection
+        self._wishes = wishes or Wishes()
+        self._planner = UnitPlanner(tree, protection, node.manager, self._wishes.force)
+
+    @property
+    def _units(self) -> Units:
+        return self._protection.units
+
+    def plan(self, target: str, report: Told | None = None) -> Plan:
+        """Refused names what stands in the way; UsageError what is not there."""
+        if target == NODE:
+            if report is None:
+                raise UsageError("a plan for the node needs a report")
+            return self._of_findings(NODE, report.summary, _behind(report))
+        if report is not None and is_finding(target) and (found := report.find(target)):
+            return self._of_findings(target, found[0].summary, found, named=True)
+        if is_finding(target) and not self._units.path(f"{target}.service"):
+            told = ", ".join(dict.fromkeys(one.kind for one in report.findings)) if report is not None else ""
+            raise UsageError(
+                f"there is no finding {printable(target)} in the report" + (f"; it has {told}" if told else "")
+                if report is not None
+                else f"{printable(target)} is no unit of this node; of a finding the report must be named: --from"
+            )
+        return self._of_unit(unit_of(target, self._tree, self._units, self._node.manager), report)
+
+    def _of_unit(self, name: str, report: Told | None) -> Plan:
+        about = [one for one in (report.findings if report is not None else ()) if one.unit == name]
+        why = about[0].summary if about else "it was named"
+        made = self._act(name, why)
+        homes = _homes(about)
+        after, relief = self._afterwards(homes or ("/",))
+        return Plan(name, why, (*made.steps, *after), relief=(*made.relief, *relief, *self._for_good(name)))
+
+    def _act(self, name: str, why: str) -> Plan:
+        keep = self._wishes.keep
+        try:
+            made = self._planner.keep(name, keep, why) if keep is not None else self._planner.silence(name, why)
+        except Refused as refused:
+            told = "".join(f". What helps: {one.text}" for one in relief_of(self._units.canonical(name)))
+            raise Refused(f"{refused}{told}") from None
+        return Plan(name, why, made.steps, relief=made.relief)
+
+    def _of_findings(self, target: str, why: str, findings: tuple[Seen, ...], named: bool = False) -> Plan:
+        steps: list[Step] = []
+        relief: list[Relief] = []
+        done: set[str] = set()
+        for one in findings:
+            if one.kind in OF_UNITS and one.unit not in done:
+                done.add(one.unit)
+                self._try_unit(one, named and len(findings) == 1, steps, relief)
+            elif one.kind == "cgroup-dirs-leak":
+                self._directories(one, steps, relief)
+            elif one.kind == "defunct-processes":
+                made, more = defunct.offers(self._node.root, self._protection, self._node.manager is not None)
+                steps += made
+                relief += more
+        walkers = [one.text("its unit", "unit") for one in findings if one.kind in ("memcg-walk", "core-saturated")]
+        relief += [each for unit in dict.fromkeys(walkers) if unit and self._protection.named(unit) for each in relief_of(unit)]
+        if any(one.kind in OF_ZOMBIES for one in findings):
+            after, more = self._afterwards(_homes(findings) or ("/",))
+            steps += after
+            relief += more
+        return Plan(target, why, _once(steps), relief=tuple(dict.fromkeys(relief)))
+
+    def _try_unit(self, one: Seen, strictly: bool, steps: list[Step], relief: list[Relief]) -> None:
+        """What cannot be is said beside what can; only where it is all that was asked for it is refused."""
+        try:
+            if not one.unit:
+                raise Refused(
+                    f"{printable(one.subject)} is no unit: what starts it must be told to stop where it is configured"
+                )
+            made = self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary)
+        except (Refused, UsageError) as why:
+            if strictly:
+                raise
+            relief.append(Relief(one.unit or one.subject, one.summary, str(why)))
+            return
+        steps += made.steps
+        relief += [*made.relief, *self._for_good(one.unit)]
+
+    def _directories(self, one: Seen, steps: list[Step], relief: list[Relief]) -> None:
+        directory, path = one.text("directory"), one.subject
+        mount = directory.removesuffix(path) if path != "/" else directory.rstrip("/")
+        if not path.startswith("/") or not directory.endswith(path if path != "/" else "") or not mount.startswith("/"):
+            relief.append(Relief(one.subject, one.summary, "the report does not say in which hierarchy they are"))
+            return
+        steps.append(remove_empty_cgroups(mount, (path,), f"{one.summary}; only those without a process and an owner go"))
+
+    def _afterwards(self, homes: tuple[str, ...]) -> tuple[list[Step], list[Relief]]:
+        if self._node.manager is None and not self._node.root.same_kernel():
+            return [], []  # an image: nothing runs, and it has no zombies
+        zombies = plan_zombies.look(self._node)
+        return plan_zombies.steps(zombies, homes, self._wishes.reboot, self._wishes.zombies_matter)
+
+    def _for_good(self, name: str) -> tuple[Relief, ...]:
+        """A node that is fixed by hand comes back sick with the next image."""
+        text = f"exhume fix {name} --for-image prints the same change for the image's recipe"
+        return (Relief(name, "a new node of the same image has it again", text),)
+
+
+def _behind(report: Told) -> tuple[Seen, ...]:
+    """What the verdict blames, or, where it names no cause, every serious finding that something can be done about."""
+    if report.cause:
+        chain = [one for one in report.findings if one.id in report.chain]
+        blamed = [one for one in report.findings if one.unit in report.culprits or one.subject in report.culprits]
+        return _in_order(chain, blamed)
+    return tuple(one for one in report.findings if one.serious)
+
+
+def _in_order(*lists: list[Seen]) -> tuple[Seen, ...]:
+    found: dict[str, Seen] = {}
+    for some in lists:
+        for one in some:
+            found.setdefault(one.id or one.summary, one)
+    return tuple(found.values())
+
+
+def _homes(findings: "tuple[Seen, ...] | list[Seen]") -> tuple[str, ...]:
+    """Where the zombies are, by the report; nothing where one of them is at the top, which is everywhere."""
+    homes = tuple(dict.fromkeys(one.text("home") for one in findings if one.kind == "memcg-leak"))
+    return homes if all(home.startswith("/") for home in homes) and "/" not in homes else ()
+
+
+def _once(steps: list[Step]) -> tuple[Step, ...]:
+    """The manager reads its files once for all, after the last of them; not where a start counts on it before."""
+    if any(step.kind == "start-unit" for step in steps):
+        return tuple(steps)
+    last = max((place for place, step in enumerate(steps) if step.kind == "reload"), default=-1)
+    kept = [step for place, step in enumerate(steps) if step.kind != "reload" or place == last]
+    return tuple(dict.fromkeys(kept))

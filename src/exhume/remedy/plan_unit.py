@@ -1,0 +1,193 @@
+"""From a unit to the steps that silence it, or that break its loop and keep it: each with its reason and its risk.
+
+Stopped first and gracefully, because an agent that is cut off in mid-write leaves more behind; then what starts it is taken
+away, exactly those links; then it is masked, so that no vendor's link, trigger or D-Bus name brings it back.
+"""
+
+import math
+import posixpath
+from dataclasses import dataclass
+from typing import Literal
+
+from exhume.errors import Refused, UsageError
+from exhume.image.systemd import names
+from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
+from exhume.image.systemd.timespan import seconds
+from exhume.image.tree import Tree
+from exhume.remedy.manager import Manager
+from exhume.remedy.plan_model import Relief, Step
+from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps.files import make_link, remove_link, write_file
+from exhume.remedy.steps.units import STOP_S, reload, start_unit, stop_unit
+from exhume.remedy.templates_systemd import do_nothing, no_restart, start_limit
+from exhume.text import printable
+
+ETC = "/etc/systemd/system"
+Keep = Literal["no-restart", "start-limit", "do-nothing"]
+KEEPS: tuple[Keep, ...] = ("no-restart", "start-limit", "do-nothing")
+_SPARE_S, _LONGEST_S = 30.0, 600.0
+# systemd.unit(5): what is found there comes before /etc.
+_EARLY = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The steps for one unit, and what is left to people."""
+
+    steps: tuple[Step, ...]
+    relief: tuple[Relief, ...] = ()
+
+
+class UnitPlanner:
+    """Plans for units of one node; nothing is changed by it."""
+
+    def __init__(self, tree: Tree, protection: Protection, manager: Manager | None, force: bool = False) -> None:
+        self._tree = tree
+        self._protection = protection
+        self._units = protection.units
+        self._manager = manager
+        self._force = force
+
+    def check(self, name: str) -> None:
+        """Refused for what must not be touched, UsageError for what is not one unit."""
+        if guard := self._protection.built_in(name):
+            raise Refused(f"{guard.sentence}; --force does not lift this")
+        if names.form(name) == "template":
+            made = sorted(each for each in self._units.graph.forward if names.template(each) == name)
+            which = f": {', '.join(map(printable, made[:5]))}" if made else ""
+            raise UsageError(f"{printable(name)} is a template: name one of its instances{which}")
+        own = self._units.canonical(name)
+        guard = self._protection.guard(name, (own, *self._protection.triggers(own)))
+        if guard is not None and not self._force:
+            raise Refused(f"{guard.sentence}; --keep do-nothing leaves it in place, --force switches it off all the same")
+
+    def silence(self, name: str, why: str) -> Made:
+        """Stop, disable, mask: the unit, and what would start it."""
+        self.check(name)
+        own = self._units.canonical(name)
+        relief: list[Relief] = []
+        triggers = []
+        for trigger in self._protection.triggers(own):
+            if guard := self._protection.guard(trigger, (own, *self._protection.triggers(own))):
+                relief.append(Relief(trigger, guard.sentence, f"it starts {own}, which is masked: that is refused by systemd"))
+            else:
+                triggers.append(trigger)
+        steps: list[Step] = []
+        for trigger in triggers:
+            steps += self._stop(trigger, f"it would start {printable(own)} again")
+        for other in reversed(self._protection.stopped_with([*triggers, own])):
+            steps += self._stop(
+                other, f"systemd stops it with {printable(own)}; here it is written down, so that undo starts it"
+            )
+        steps += self._stop(own, why)
+        changes: list[Step] = []
+        for unit in (*triggers, own):
+            changes += self._unlinked(unit, relief)
+            changes += self._masked(unit)
+        return Made((*steps, *changes, *self._reloaded(changes)), tuple(relief))
+
+    def keep(self, name: str, how: Keep, why: str) -> Made:
+        """A drop-in that breaks the loop and leaves the unit where it is."""
+        own = self._units.canonical(name)
+        if guard := self._protection.built_in(name):
+            raise Refused(f"{guard.sentence}; --force does not lift this")
+        if names.kind(own) != "service" or names.form(own) == "template":
+            raise UsageError(f"{printable(name)} is not a service: only a service has a loop to break")
+        if self._units.state(own).startswith("masked"):
+            raise UsageError(f"{printable(name)} is masked: there is no loop to break")
+        sections = self._units.merged(own)
+        content = {
+            "no-restart": no_restart,
+            "start-limit": lambda: start_limit(sections, self._units.defaults),
+            "do-nothing": do_nothing,
+        }[how]()
+        path = self._drop_in(own)
+        written = write_file(path, content, f"breaks the loop of {printable(own)} and leaves the unit in place: {why}")
+        steps = [written, *self._reloaded([written])]
+        if how == "do-nothing" and self._up(own):
+            following = self._following([own])
+            for other in following:
+                steps += self._stop(other, f"systemd stops it with {printable(own)}; it is started again below")
+            steps += self._stop(own, "what runs now is still what ran before")
+            steps.append(start_unit(own, "so that it counts as started for what needs it"))
+            steps += [start_unit(other, f"it was stopped with {printable(own)}") for other in reversed(following)]
+        return Made(tuple(steps))
+
+    def _stop(self, unit: str, why: str) -> list[Step]:
+        """Whether it runs when the plan is carried out is looked at then."""
+        return [stop_unit(unit, why, deadline_s=self._patience(unit))] if self._manager is not None else []
+
+    def _following(self, units: list[str]) -> list[str]:
+        """What runs now and stops with these, the farthest first."""
+        return [other for other in reversed(self._protection.stopped_with(units)) if self._up(other)]
+
+    def _up(self, unit: str) -> bool:
+        return self._manager is not None and not self._manager.state(unit).down
+
+    def _patience(self, unit: str) -> float:
+        """systemd kills it after TimeoutStopSec=; give it that, and a little more."""
+        said = self._units.merged(unit).last("Service", "TimeoutStopSec") or self._units.merged(unit).last(
+            "Service", "TimeoutSec"
+        )
+        span = seconds(said)
+        if span is None or span == 0:
+            return 0.0
+        return _LONGEST_S if math.isinf(span) else min(_LONGEST_S, max(STOP_S, span + _SPARE_S))
+
+    def _unlinked(self, unit: str, relief: list[Relief]) -> list[Step]:
+        """The links in /etc and /run that enable it or give it another name; what a vendor or a generator made is masked."""
+        steps = []
+        own = {place.path: place.written for place in self._units.layout.places if place.role == "config"}
+        for path in self._units.links(unit):
+            directory, name = posixpath.split(path)
+            inner = posixpath.basename(directory)
+            place = posixpath.dirname(directory) if posixpath.splitext(inner)[1] in DEPENDENCY_DIRECTORIES else directory
+            if place not in own or ((own[place], name) == (ETC, unit) and place == directory):
+                continue
+            whose = posixpath.splitext(inner)[0]
+            if place != directory and names.valid(whose) and names.kind(whose) != "target" and self._protection.named(whose):
+                text = "the link stays, because it is one of a protected unit's; the mask keeps it from starting"
+                relief.append(Relief(unit, f"{printable(whose)} wants it", text))
+                continue
+            entry = self._tree.entry(path, follow=False)
+            if entry is not None and entry.kind == "link":
+                why = f"{printable(whose)} does not start it any more" if place != directory else "nor is it found by this name"
+                steps.append(remove_link(path, entry.target, why))
+        return steps
+
+    def _masked(self, unit: str) -> list[Step]:
+        """A link to /dev/null in /etc; where the unit file itself is there, in its place, by one rename."""
+        first = self._first(unit)
+        if first is not None and first.place.written in _EARLY:
+            if first.place.role == "transient":
+                return []  # it goes when it is stopped
+            why = f"a mask in /etc comes after {first.place.written}, so that the unit is left with nothing to run"
+            return [write_file(self._drop_in(unit), do_nothing(), why)] if names.kind(unit) == "service" else []
+        if first is not None and first.masks and first.place.written == ETC:
+            return []
+        here = first is not None and first.place.written == ETC and not first.target
+        why = "no link, trigger or D-Bus name starts it any more"
+        if here:
+            why += "; its file is kept in the journal, and undo puts it back"
+        return [make_link(f"{ETC}/{unit}", "/dev/null", why, "medium" if here else "low", over_file=here)]
+
+    def _first(self, unit: str) -> Found | None:
+        files = self._units.layout.files
+        found = files.get(unit) or ()
+        return found[0] if found else None
+
+    def _drop_in(self, unit: str) -> str:
+        """After every other drop-in, whose names decide the order (systemd.unit(5))."""
+        last = max((posixpath.basename(path) for path in self._units.drop_ins(unit)), default="")
+        name = "zz-exhume.conf"
+        while last > name:
+            name = f"z{name}"
+        return f"{ETC}/{unit}.d/{name}"
+
+    def _reloaded(self, changes: list[Step]) -> list[Step]:
+        return [reload("so that systemd reads what was changed")] if changes and self._manager is not None else []

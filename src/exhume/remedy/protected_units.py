@@ -1,0 +1,125 @@
+"""By which routes a protected unit can be met: another name of it, what stops with it, what starts it, what it runs in.
+
+The list of names (`protected`) is never lifted. What others need and what the policy keeps is asked about apart, because a
+person may know better: `Guard.lifted_by_force`.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from exhume.image.catalogue import Catalogue
+from exhume.image.systemd import names
+from exhume.image.systemd.dependencies import fill
+from exhume.image.systemd.units import Units
+from exhume.remedy.protected import built_in
+from exhume.text import printable
+from exhume.verdict.policy import Policy
+
+# Stopping a unit stops whoever has one of these on it (UNIT_ATOM_PROPAGATE_STOP, src/core/unit-dependency-atom.c).
+STOPS = ("Requires", "Requisite", "BindsTo", "PartOf")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Why a unit is left alone."""
+
+    unit: str
+    reason: str
+    lifted_by_force: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return f"{printable(self.unit)} is left alone: {self.reason}"
+
+
+class Protection:
+    """What must not be touched on one node, by its unit files."""
+
+    def __init__(self, units: Units, catalogue: Catalogue | None = None, policy: Policy | None = None) -> None:
+        self.units = units
+        self._catalogue = catalogue
+        self._policy = policy
+
+    def named(self, name: str) -> str:
+        """Why this name, or another name of the same unit, is on the list; empty if none is."""
+        own = self.units.canonical(name)
+        for each in (name, own, *self.units.aliases(own), names.template(own)):
+            if each and (why := built_in(each, self._catalogue)):
+                also = f" ({printable(name)} is another name of {printable(each)})" if each != name else ""
+                return f"{why}{also}"
+        return ""
+
+    def built_in(self, name: str) -> Guard | None:
+        """By all routes: the unit itself, what stops with it, and what it starts."""
+        own = self.units.canonical(name)
+        if why := self.named(name):
+            return Guard(name, why)
+        for other in self.stopped_with([own]):
+            if self.named(other):
+                return Guard(name, f"{printable(other)} stops with it, and is protected")
+        for other in self.units.graph.of(own, "Triggers"):
+            if self.named(other):
+                return Guard(name, f"it starts {printable(other)}, which is protected")
+        return None
+
+    def guard(self, name: str, together: Collection[str] = ()) -> Guard | None:
+        """The first reason to leave a unit alone. `together` are canonical names of what is switched off with it anyway."""
+        if found := self.built_in(name):
+            return found
+        own = self.units.canonical(name)
+        every = (name, own, *self.units.aliases(own))
+        listed = next((one for each in every if self._policy and (one := self._policy.find(each)) and one.keep), None)
+        if listed is not None:
+            whose = f", its owner is {printable(listed.owner)}" if listed.owner else ""
+            return Guard(name, f"the policy keeps it{whose}", lifted_by_force=True)
+        needing = [other for other in self.needed_by(own) if other not in together]
+        if needing:
+            told = ", ".join(printable(other) for other in needing[:5])
+            more = f" and {len(needing) - 5} more" if len(needing) > 5 else ""
+            return Guard(name, f"it is needed by {told}{more}", lifted_by_force=True)
+        return None
+
+    def needed_by(self, own: str) -> tuple[str, ...]:
+        """Units that start by themselves and need it, and all that stop with it; not what triggers it."""
+        graph = self.units.graph
+        wanting = [other for other in graph.needed_by(own) if other in graph.starting]
+        return tuple(dict.fromkeys((*self.stopped_with([own]), *wanting)))
+
+    def stopped_with(self, units: Iterable[str]) -> tuple[str, ...]:
+        """All others that systemd stops when it stops these, the nearest first."""
+        queue = list(units)
+        first = frozenset(queue)
+        known = dict.fromkeys(queue)
+        for name in queue:  # grows as it goes
+            for other in (*self.units.graph.onto(name, *STOPS), *self._propagates.get(name, ())):
+                if other not in known:
+                    known[other] = None
+                    queue.append(other)
+        return tuple(name for name in known if name not in first)
+
+    def triggers(self, own: str) -> tuple[str, ...]:
+        """The timers, sockets, paths and automounts that start it."""
+        return self.units.graph.onto(own, "Triggers")
+
+    @cached_property
+    def _propagates(self) -> dict[str, tuple[str, ...]]:
+        """PropagatesStopTo= and StopPropagatedFrom= (systemd.unit(5), from 249 on): who stops with whom by them."""
+        found: dict[str, list[str]] = {}
+        for name in self.units.graph.forward:
+            sections = self.units.merged(name)
+            for word in sections.every_word("Unit", "PropagatesStopTo"):
+                if names.valid(other := fill(word, name)):
+                    found.setdefault(name, []).append(self.units.canonical(other))
+            for word in sections.every_word("Unit", "StopPropagatedFrom"):
+                if names.valid(other := fill(word, name)):
+                    found.setdefault(self.units.canonical(other), []).append(name)
+        return {name: tuple(others) for name, others in found.items()}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every protected unit that has a file here, by its own name."""
+        own = {self.units.canonical(name) for name in self.units.layout.files}
+        return frozenset(
+            name for name in own if names.kind(name) in ("service", "socket", "timer", "path") and self.named(name)
+        )

@@ -1,0 +1,65 @@
+"""Drop-ins that break a service's loop without taking the service away. What a plan writes and what a template prints.
+
+They are written as files and read by a reload, never by `systemctl edit`, which wants a terminal.
+"""
+
+import math
+
+from exhume.image.systemd.manager import Defaults
+from exhume.image.systemd.start_limit import ACCURACY_S, Limit, restart
+from exhume.image.systemd.timespan import seconds
+from exhume.image.systemd.unit_file import Sections
+
+BURST = 5
+LASTS_S = 60.0
+"""A start that fails within a minute counts as one that fails at once; one that lasts longer is at work."""
+# Everything that a service runs, systemd.service(5): each is a list, and an empty line forgets it.
+_RUNS = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecReload", "ExecStop", "ExecStopPost")
+# What can make the start of /bin/true fail all the same: another root, a file that is not there.
+_IN_THE_WAY = ("RootDirectory", "RootImage", "EnvironmentFile", "WorkingDirectory", "PIDFile")
+
+
+def no_restart() -> bytes:
+    """It fails once and stays down, where everybody sees it."""
+    return _text("It is not started again when it ends: see why it does, then remove this file.", [], ["Restart=no"])
+
+
+def start_limit(sections: Sections, defaults: Defaults) -> bytes:
+    """It is started again, but not for ever: the limit is computed from its own delays, so that it does bite."""
+    limit = biting(sections, defaults)
+    why = f"After {limit.burst} starts that fail within a minute each it is given up; it was never before."
+    return _text(why, [f"StartLimitIntervalSec={limit.interval_s:.0f}", f"StartLimitBurst={limit.burst}"], [])
+
+
+def biting(sections: Sections, defaults: Defaults) -> Limit:
+    """The interval that as many starts fit into as are needed, each as late and as long as it may be."""
+    told = restart(sections, defaults)
+    delay_s = told.delay_s if told is not None else defaults.restart_s
+    longest_s = max([delay_s, *(seconds(value) or 0.0 for value in sections.all("Service", "RestartMaxDelaySec"))])
+    if math.isinf(longest_s):
+        longest_s = delay_s if math.isfinite(delay_s) else 0.0
+    interval_s = math.ceil(BURST * (longest_s + LASTS_S + ACCURACY_S) / 60.0 + 1e-9) * 60.0
+    return Limit(longest_s, BURST, interval_s, start_s=LASTS_S)
+
+
+def do_nothing() -> bytes:
+    """It is there for whoever needs it to have been started, and runs nothing.
+
+    Type=oneshot, because a notify service that never notifies fails; RemainAfterExit=yes, so that it counts as running; no
+    Restart=, which systemd refuses with Type=oneshot (service_verify() in src/core/service.c).
+    """
+    service = ["Type=oneshot", "RemainAfterExit=yes", "Restart=no", "WatchdogSec=0"]
+    service += [f"{key}=" for key in (*_IN_THE_WAY, *_RUNS)]
+    service.append("ExecStart=/bin/true")
+    return _text(
+        "It is started and does nothing, so that what needs it is content. Remove this file to have it back.", [], service
+    )
+
+
+def _text(why: str, unit: list[str], service: list[str]) -> bytes:
+    lines = [f"# {why}"]
+    if unit:
+        lines += ["[Unit]", *unit]
+    if service:
+        lines += ["[Service]", *service]
+    return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,70 @@
+"""`python -m tests.deploy.seen HOST`: what each source of the flight recorder has to say after a second, as JSON.
+
+Run with fewer capabilities or in a container, and compared with what it says to root.
+"""
+
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+
+from exhume.errors import Unreadable
+from exhume.node.cgroups import layout
+from exhume.node.latency.cgroup_paths import CgroupPaths
+from exhume.node.root import Root
+from exhume.recorder.flight import Flight, Options
+from exhume.recording.recording import Recording
+
+_VARIES = re.compile(r"looked \d+ ms apart at worst: .*|\d+ lines that look like .*")
+_NAMES = {"latency-reclaim": "latency", "latency-windows": "latency", "latency-stacks": "samples"}
+
+
+class _Store:
+    """Keeps what the sources say of themselves."""
+
+    chapter = 0
+    size_bytes = 0
+
+    def __init__(self) -> None:
+        self.lost: dict[str, int] = {}
+        self.next_ids: dict[str, int] = defaultdict(int)
+        self.said: dict[str, tuple[str, str]] = {}
+
+    def append(self, rows: Recording) -> None:
+        for row in rows["sources"].rows():
+            self.said[row["name"]] = row["state"], _VARIES.sub("", row["reason"])
+
+    def turn(self) -> None:
+        return
+
+
+def look(host: str) -> dict[str, list[str]]:
+    root = Root(host)
+    flight = Flight(root, Options(hz=49, for_ns=1_200_000_000))
+    store = _Store()
+    try:
+        flight.run(store, lambda: False)
+    finally:
+        flight.close()
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, (state, reason) in sorted(store.said.items()):
+        found[_NAMES.get(name, name)].append(f"{name}: {state} {reason}".strip())
+    found["latency"].append(f"paths: {_path_of_a_group(root)}")
+    return found
+
+
+def _path_of_a_group(root: Root) -> str:
+    """What `latency` does to name the group that reclaims: a directory opened by its number."""
+    try:
+        hierarchy = layout(root).of("memory")
+        if hierarchy is None:
+            return "no memory controller"
+        with CgroupPaths(root) as paths:
+            return paths.path(os.stat(root.at(hierarchy.path)).st_ino) or "not found"
+    except Unreadable as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    json.dump(look(sys.argv[1]), sys.stdout, indent=1)

@@ -1,0 +1,403 @@
+"""From a target or a report to steps: what is in a plan, in which order, and what is left to people."""
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.errors import Refused, UsageError
+from exhume.image.directory import Directory
+from exhume.image.systemd.units import read_units
+from exhume.node.root import Root
+from exhume.remedy import plan_zombies
+from exhume.remedy.defunct import offers, parents
+from exhume.remedy.node import Node
+from exhume.remedy.operations import Operations
+from exhume.remedy.plan import Planner, Wishes
+from exhume.remedy.plan_model import Limits, Plan, Relief, Step, from_json, to_json
+from exhume.remedy.plan_report import Told, told
+from exhume.remedy.plan_target import is_finding
+from exhume.remedy.plan_words import document, precondition, undo
+from exhume.remedy.plan_zombies import Zombies
+from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps import KINDS, reversible
+from exhume.remedy.steps.processes import signal_parent
+from tests.remedy.nodes import FileManager, node
+
+ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
+AGENT = "[Service]\nExecStart=/usr/libexec/agent\nRestart=always\nRestartSec=10s\nTimeoutStopSec=5min\n"
+
+
+class Place:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "etc/systemd/system").mkdir(parents=True)
+        (root / "usr/lib/systemd/system").mkdir(parents=True)
+        self.manager: FileManager | None = FileManager(root, root / "manager")
+        self.manager.set()
+
+    def put(self, path: str, text: str) -> None:
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+    def link(self, path: str, target: str) -> None:
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+
+    @property
+    def node(self) -> Node:
+        return node(self.root, manager=self.manager)
+
+    def plan(self, target: str, report: Told | None = None, wishes: Wishes | None = None) -> Plan:
+        there = node(self.root, manager=self.manager) if self.manager else replace(self.node, manager=None)
+        with Directory(str(self.root)) as tree:
+            return Planner(there, tree, Protection(read_units(tree)), wishes).plan(target, report)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    made.put(f"{LIB}/ecs.service", AGENT + "[Install]\nWantedBy=multi-user.target\n")
+    made.put(f"{LIB}/kubelet.service", "[Service]\nExecStart=/usr/bin/kubelet\n")
+    made.link(f"{ETC}/multi-user.target.wants/ecs.service", f"{LIB}/ecs.service")
+    return made
+
+
+def kinds(plan: Plan) -> list[tuple[str, str]]:
+    return [(step.kind, step.target) for step in plan.steps]
+
+
+def report(*findings: Mapping[str, object], cause: str = "memcg-leak", culprits: tuple[str, ...] = ("ecs.service",)) -> Told:
+    numbered: list[dict[str, object]] = [
+        {"id": f"f{i}", "severity": "critical", "summary": "it leaks", **one} for i, one in enumerate(findings, 1)
+    ]
+    return told(
+        {
+            "schema": "exhume.report/1",
+            "health": "critical",
+            "node": {"hostname": "n", "boot_id": "b"},
+            "verdict": {
+                "cause": cause,
+                "summary": "This node starves",
+                "chain": [{"finding": one["id"]} for one in numbered],
+                "culprits": [{"subject": name, "share": 1.0} for name in culprits],
+            },
+            "findings": numbered,
+        }
+    )
+
+
+LEAK: Mapping[str, object] = {
+    "kind": "memcg-leak",
+    "subject": "/system.slice/ecs.service",
+    "evidence": [{"what": "unit", "value": "ecs.service"}, {"what": "home", "value": "/system.slice"}],
+}
+
+
+def test_a_unit_is_stopped_then_disabled_by_its_links_then_masked_then_systemd_reads_it(place: Place) -> None:
+    place.link(f"{ETC}/agent.service", f"{LIB}/ecs.service")
+    plan = place.plan("ecs.service")
+    assert kinds(plan) == [
+        ("stop-unit", "ecs.service"),
+        ("remove-link", f"{ETC}/agent.service"),
+        ("remove-link", f"{ETC}/multi-user.target.wants/ecs.service"),
+        ("make-link", f"{ETC}/ecs.service"),
+        ("reload", "systemd"),
+    ]
+    assert plan.steps[0].deadline_s == 330  # its own TimeoutStopSec= and half a minute
+    assert plan.steps[2].link == f"{LIB}/ecs.service"
+    assert plan.limits == Limits(1, 1)
+    assert all(step.reason for step in plan.steps)
+
+
+@pytest.mark.parametrize("name", ["ecs", "agent.service", f"{LIB}/ecs.service", "/system.slice/ecs.service/inner"])
+def test_a_unit_is_found_by_any_of_its_names(place: Place, name: str) -> None:
+    place.link(f"{ETC}/agent.service", f"{LIB}/ecs.service")
+    assert ("stop-unit", "ecs.service") in kinds(place.plan(name))
+
+
+def test_a_unit_whose_file_is_in_etc_is_masked_in_its_place(place: Place) -> None:
+    place.put(f"{ETC}/own.service", AGENT)
+    mask = next(step for step in place.plan("own.service").steps if step.kind == "make-link")
+    assert (mask.target, mask.link, mask.over_file) == (f"{ETC}/own.service", "/dev/null", True)
+
+
+def test_a_linked_unit_is_masked_in_place_of_the_link(place: Place) -> None:
+    place.put("/opt/linked.service", AGENT)
+    place.link(f"{ETC}/linked.service", "/opt/linked.service")
+    assert kinds(place.plan("linked.service"))[1:] == [("make-link", f"{ETC}/linked.service"), ("reload", "systemd")]
+
+
+def test_what_starts_it_is_stopped_first_and_silenced_too(place: Place) -> None:
+    place.put(f"{LIB}/ecs.timer", "[Timer]\nOnBootSec=1\n")
+    place.put(f"{LIB}/door.socket", "[Socket]\nListenStream=/run/x\nService=ecs.service\n")
+    place.link(f"{ETC}/timers.target.wants/ecs.timer", f"{LIB}/ecs.timer")
+    found = kinds(place.plan("ecs.service"))
+    assert [target for kind, target in found if kind == "stop-unit"][-1] == "ecs.service"
+    assert {target for kind, target in found if kind == "stop-unit"} == {"ecs.timer", "door.socket", "ecs.service"}
+    assert ("remove-link", f"{ETC}/timers.target.wants/ecs.timer") in found
+    assert {target for kind, target in found if kind == "make-link"} == {
+        f"{ETC}/{name}" for name in ("ecs.timer", "door.socket", "ecs.service")
+    }
+
+
+def test_a_vendors_link_is_left_to_the_mask(place: Place) -> None:
+    place.link(f"{LIB}/multi-user.target.wants/ecs.service", "../ecs.service")
+    assert [target for kind, target in kinds(place.plan("ecs.service")) if kind == "remove-link"] == [
+        f"{ETC}/multi-user.target.wants/ecs.service"
+    ]
+
+
+def test_what_stops_with_it_is_stopped_by_name_so_that_undo_starts_it(place: Place) -> None:
+    assert place.manager is not None
+    place.put(f"{LIB}/client.service", "[Unit]\nRequires=ecs.service\n[Service]\nExecStart=/bin/true\n")
+    place.manager.set(**{"client.service": "active", "ecs.service": "active"})
+    with pytest.raises(Refused, match=r"it is needed by client.service"):
+        place.plan("ecs.service")
+    assert kinds(place.plan("ecs.service", wishes=Wishes(force=True)))[:2] == [
+        ("stop-unit", "client.service"),
+        ("stop-unit", "ecs.service"),
+    ]
+
+
+def test_a_unit_that_comes_before_etc_cannot_be_masked_and_is_given_nothing_to_run(place: Place) -> None:
+    place.put("/run/systemd/generator.early/early.service", AGENT)
+    steps = place.plan("early.service").steps
+    assert [step.kind for step in steps] == ["stop-unit", "write-file", "reload"]
+    assert steps[1].target == f"{ETC}/early.service.d/zz-exhume.conf"
+    assert b"ExecStart=\nExecStartPost=" in steps[1].content
+    place.put("/run/systemd/transient/run-1.service", AGENT)
+    assert [step.kind for step in place.plan("run-1.service").steps] == ["stop-unit"]
+
+
+def test_of_an_image_only_files_are_changed(place: Place) -> None:
+    place.manager = None
+    assert kinds(place.plan("ecs.service")) == [
+        ("remove-link", f"{ETC}/multi-user.target.wants/ecs.service"),
+        ("make-link", f"{ETC}/ecs.service"),
+    ]
+
+
+def test_a_drop_in_comes_after_all_others(place: Place) -> None:
+    place.put(f"{ETC}/ecs.service.d/zz-last.conf", "[Service]\nRestart=always\n")
+    step = place.plan("ecs.service", wishes=Wishes(keep="no-restart")).steps[0]
+    assert step.target == f"{ETC}/ecs.service.d/zzz-exhume.conf"
+    assert b"Restart=no" in step.content
+
+
+def test_what_does_nothing_is_started_so_that_what_needs_it_goes_on(place: Place) -> None:
+    assert place.manager is not None
+    place.put(f"{LIB}/client.service", "[Unit]\nRequires=ecs.service\n[Service]\nExecStart=/bin/true\n")
+    place.manager.set(**{"client.service": "active", "ecs.service": "activating"})
+    assert kinds(place.plan("ecs.service", wishes=Wishes(keep="do-nothing"))) == [
+        ("write-file", f"{ETC}/ecs.service.d/zz-exhume.conf"),
+        ("reload", "systemd"),
+        ("stop-unit", "client.service"),
+        ("stop-unit", "ecs.service"),
+        ("start-unit", "ecs.service"),
+        ("start-unit", "client.service"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nobody.service", "there is no unit nobody.service"),
+        ("ecz.service", "did you mean ecs.service"),
+        ("w@.service", "is a template: name one of its instances"),
+        ("a b", "is not the name of a unit"),
+        ("/no/such/thing", "neither a file nor a cgroup"),
+        ("/etc/passwd", "the file of no unit"),
+        ("", "is not the name of a unit"),
+        ("node", "needs a report"),
+        ("memcg-leak", "of a finding the report must be named"),
+    ],
+)
+def test_what_is_not_there_is_said(place: Place, target: str, said: str) -> None:
+    place.put(f"{LIB}/w@.service", AGENT)
+    place.put("/etc/passwd", "")
+    place.manager = None
+    with pytest.raises(UsageError, match=said):
+        place.plan(target)
+
+
+@given(st.text())
+def test_any_text_is_a_target_or_a_sentence(text: str) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        place = Place(Path(made))
+        place.manager = None
+        with pytest.raises((UsageError, Refused)):
+            place.plan(text)
+
+
+def test_the_verdict_names_whom_the_plan_is_about(place: Place) -> None:
+    plan = place.plan("node", report(LEAK))
+    assert kinds(plan)[0] == ("stop-unit", "ecs.service")
+    assert plan.why == "This node starves"
+    assert plan.steps[0].reason == "it leaks"
+
+
+@pytest.mark.parametrize("target", ["f1", "memcg-leak"])
+def test_a_finding_is_a_target_by_its_id_and_its_kind(place: Place, target: str) -> None:
+    assert is_finding(target)
+    assert ("make-link", f"{ETC}/ecs.service") in kinds(place.plan(target, report(LEAK)))
+
+
+def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
+    with pytest.raises(UsageError, match="there is no finding f9 in the report; it has memcg-leak"):
+        place.plan("f9", report(LEAK))
+
+
+def test_leaked_directories_are_removed_where_they_are(place: Place) -> None:
+    directory = "/sys/fs/cgroup/memory/kubepods"
+    finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
+    (step,) = place.plan("node", report(finding, cause="cgroup-dirs-leak")).steps
+    assert (step.kind, step.target, step.paths, reversible(step)) == (
+        "remove-empty-cgroups",
+        "/sys/fs/cgroup/memory",
+        ("/kubepods",),
+        False,
+    )
+
+
+@pytest.mark.parametrize("directory", ["", "x", "/elsewhere"])
+def test_directories_of_which_the_report_does_not_say_where_they_are_are_left(place: Place, directory: str) -> None:
+    finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
+    plan = place.plan("node", report(finding, cause="cgroup-dirs-leak"))
+    assert not plan.steps
+    assert "in which hierarchy" in plan.relief[0].text
+
+
+def test_for_a_protected_culprit_relief_is_told_and_nothing_is_done(place: Place) -> None:
+    finding = {"kind": "crash-loop", "subject": "kubelet.service"}
+    plan = place.plan("node", report(finding, cause="crash-loop", culprits=("kubelet.service",)))
+    assert not [step for step in plan.steps if step.kind != "purge"]
+    assert any("is left alone" in one.text for one in plan.relief)
+    assert any("--print-template kubelet" in one.text for one in plan.relief)
+    with pytest.raises(Refused, match=r"kubelet.service is left alone"):
+        place.plan("f1", report(finding, cause="crash-loop"))
+
+
+def test_what_is_no_unit_is_left_to_people(place: Place) -> None:
+    plan = place.plan("node", report({"kind": "memcg-leak", "subject": "/docker/abc"}, culprits=("/docker/abc",)))
+    assert "is no unit" in plan.relief[0].text
+
+
+ZOMBIES = Zombies(900, 3000, ("3,000 in /x, kernel objects: wait",))
+
+
+def test_zombies_are_purged_before_anybody_speaks_of_a_reboot() -> None:
+    made, relief = plan_zombies.steps(ZOMBIES, ("/system.slice", "/a"), "no", 1000)
+    assert [(step.kind, step.target, reversible(step)) for step in made] == [
+        ("purge", "/system.slice", False),
+        ("purge", "/a", False),
+    ]
+    assert "--reboot sentinel" in relief[0].text
+    assert plan_zombies.steps(ZOMBIES, ("/",), "no", 5000)[1] == []
+
+
+@pytest.mark.parametrize(("how", "kind"), [("sentinel", "write-file"), ("now", "reboot")])
+def test_a_reboot_is_in_the_plan_only_where_it_was_asked_for_and_is_needed(how: plan_zombies.Reboot, kind: str) -> None:
+    last = plan_zombies.steps(ZOMBIES, ("/",), how, 1000)[0][-1]
+    assert (last.kind, reversible(last)) == (kind, False)
+    few, _ = plan_zombies.steps(Zombies(900, 3), ("/",), how, 1000)
+    assert [step.kind for step in few] == ["purge"]
+
+
+def test_zombies_that_nobody_could_look_at_are_said() -> None:
+    made, relief = plan_zombies.steps(Zombies(unseen="no root"), ("/",), "no", 1)
+    assert not made
+    assert "no root" in relief[0].why
+
+
+def test_a_plan_is_the_same_after_json_and_every_step_tells_what_it_needs(place: Place) -> None:
+    plan = replace(place.plan("ecs.service"), limits=Limits(3, 2), relief=(Relief("a", "b", "c"),))
+    assert from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    told_of = document(plan, place.node)
+    assert from_json(json.loads(json.dumps(told_of))) == plan
+    assert "(link to /dev/null)" in json.dumps(told_of)
+    assert told_of["limits"] == {"max_at_once": 3, "pause_when_failed": 2}
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not type(kind).__module__.endswith("cluster")])
+def test_every_kind_has_its_words(kind: str) -> None:
+    step = Step(kind, "x", "r")
+    assert precondition(step)
+    assert bool(undo(step)) == reversible(step)
+
+
+@pytest.mark.parametrize("limits", [[], {"max_at_once": 0}, {"pause_when_failed": True}, {"max_at_once": "1"}])
+def test_limits_that_are_none_are_refused(limits: object) -> None:
+    with pytest.raises(UsageError):
+        from_json({"schema": "exhume.plan/1", "target": "x", "why": "y", "steps": [], "limits": limits})
+
+
+_FIELDS = ("schema", "verdict", "findings", "node", "chain", "culprits", "evidence", "what", "value", "kind", "subject", "id")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_FIELDS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_any_json_is_a_report_or_a_sentence(document: object) -> None:
+    if isinstance(document, dict):
+        document["schema"] = "exhume.report/1"
+        document.setdefault("verdict", {})
+    try:
+        made = told(document)
+    except UsageError:
+        return
+    assert all(isinstance(one.unit, str) and made.find(one.kind) for one in made.findings)
+
+
+@pytest.fixture
+def defunct() -> Iterator[int]:
+    """A child of ours that is dead and not collected."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    yield child
+    os.waitpid(child, 0)
+
+
+def test_a_defunct_process_is_told_by_its_parent_and_its_age(defunct: int) -> None:
+    (mine,) = [one for one in parents(Root()) if one.pid == os.getpid()]
+    assert mine.children >= 1
+    assert 0 <= mine.oldest_s < 3600
+
+
+def test_its_parent_is_told_and_nobody_pretends_to_kill_it(defunct: int, place: Place) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGCHLD, lambda number, frame: heard.append(number))
+    try:
+        with Directory(str(place.root)) as tree:
+            steps, _ = offers(Root(), Protection(read_units(tree)), running=False)
+        mine = next(step for step in steps if step.target.startswith(f"{os.getpid()}:"))
+        kind, here = KINDS["signal-parent"], Node(Root(), None, Operations())
+        assert kind.preview(mine, here) == f"kill -CHLD {os.getpid()}\n"
+        kind.apply(mine, here, kind.before(mine, here), "")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert heard == [signal.SIGCHLD]
+    assert not reversible(mine)
+
+
+@pytest.mark.parametrize("target", ["1:0", "", "x:1", "-5:1", f"{os.getpid()}:1", "4194303:1", "²:1"])
+def test_another_process_than_the_one_that_was_meant_is_left_alone(target: str) -> None:
+    step = replace(signal_parent(2, 1, "r"), target=target)
+    with pytest.raises(Refused):
+        KINDS["signal-parent"].before(step, Node(Root(), None, Operations()))

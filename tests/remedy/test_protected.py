@@ -1,0 +1,457 @@
+"""What is protected, and that no route leads to it: random trees of units, every way of naming a target, and ground truth by
+another, simpler reading of the same files."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exhume.errors import ExhumeError, Refused
+from exhume.image.directory import Directory
+from exhume.image.systemd.units import read_units
+from exhume.remedy import carry_out, journal
+from exhume.remedy.carry_out import Consent
+from exhume.remedy.plan import Planner, Wishes
+from exhume.remedy.plan_model import Plan, Step
+from exhume.remedy.plan_unit import KEEPS, Keep
+from exhume.remedy.protected import built_in, protected
+from exhume.remedy.protected_plan import known_agents, why_not
+from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps.cgroups import remove_empty_cgroups
+from exhume.remedy.steps.files import make_link, remove_link, write_file
+from exhume.remedy.steps.units import restart_unit, start_unit, stop_unit
+from exhume.verdict import policy
+from tests.remedy.nodes import FileManager, node
+
+ETC, LIB, OPT = "etc/systemd/system", "usr/lib/systemd/system", "opt/agent"
+KUBELET, SSHD, DBUS = "kubelet.service", "sshd.service", "dbus.socket"
+SACRED = (KUBELET, SSHD, DBUS, "containerd.service", "nvidia-device-plugin.service", "multi-user.target", "system.slice")
+OURS = ("ecs.service", "agent.service", "a-b.service", "w@.service", "w@1.service", "late.timer", "door.socket", "watch.path")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("kubelet.service", "KUBELET.service", "Kubelet.Service", "kubelet@x.service", "kubelet.socket", "sshd@1-2.service"),
+        *("NetworkManager.service", "systemd-journald@x.service", "exhume-agent.service", "dbus.socket", "getty@tty1.service"),
+        *("nvidia-device-plugin.service", "kubelet\\x2eservice.service", "kube\\x6cet.service", "crio.service", "init.scope"),
+    ],
+)
+def test_these_are_protected(unit: str) -> None:
+    assert protected(unit)
+    assert built_in(unit)
+
+
+@pytest.mark.parametrize("unit", ["ecs.service", "sshd-like.service", "snapd.service", "kubeletx.service", "x-kubelet.service"])
+def test_these_are_not(unit: str) -> None:
+    assert not protected(unit)
+    assert not built_in(unit, known_agents())
+
+
+@pytest.mark.parametrize(
+    "unit", ["a.target", "a.slice", "a.scope", "a.mount", "-.mount", "dev-sda.device", "a.swap", "a.automount"]
+)
+def test_only_services_and_what_starts_them_are_acted_on(unit: str) -> None:
+    assert "is not acted on" in built_in(unit)
+
+
+def test_what_the_catalogue_protects_is_protected() -> None:
+    assert "without which the node" in built_in("opensm.service", known_agents())
+
+
+@given(st.text())
+def test_any_text_is_judged(name: str) -> None:
+    assert isinstance(protected(name), bool)
+    assert isinstance(built_in(name, known_agents()), str)
+
+
+@dataclass
+class Made:
+    """A root with units in it."""
+
+    root: Path
+    files: dict[str, str] = field(default_factory=dict)
+
+    def unit(self, name: str, text: str = "", place: str = LIB) -> Self:
+        path = self.root / place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text or "[Service]\nExecStart=/bin/true\n")
+        return self
+
+    def link(self, path: str, target: str) -> Self:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.is_symlink() and not place.exists():
+            place.symlink_to(target)
+        return self
+
+
+@contextmanager
+def root() -> Iterator[Made]:
+    path = Path(tempfile.mkdtemp(prefix="exhume-test-"))
+    try:
+        made = Made(path)
+        (path / ETC).mkdir(parents=True)
+        for name in SACRED:
+            made.unit(name, "[Unit]\nDescription=x\n")
+        yield made
+    finally:
+        shutil.rmtree(path)
+
+
+def planned(made: Made, target: str, keep: Keep | None = None, force: bool = True, kept: str = "") -> Plan:
+    manager = FileManager(made.root, made.root / "manager")
+    manager.set(**dict.fromkeys((*SACRED, *OURS), "active"))
+    rules = policy.parse(kept.encode(), "policy") if kept else None
+    with Directory(str(made.root)) as tree:
+        protection = Protection(read_units(tree), known_agents(), rules)
+        there = node(made.root, manager=manager)
+        return Planner(there, tree, protection, Wishes(keep, force)).plan(target)
+
+
+ROUTES: dict[str, Callable[[Made], str]] = {
+    "its name": lambda made: KUBELET,
+    "its stem": lambda made: "kubelet",
+    "its file": lambda made: f"/{LIB}/{KUBELET}",
+    "another case": lambda made: (made.unit("KubeLet.service"), "KubeLet.service")[1],
+    "its cgroup": lambda made: f"/system.slice/{KUBELET}",
+    "its cgroup below the mount": lambda made: f"/sys/fs/cgroup/memory/system.slice/{KUBELET}/inner",
+    "the slice that it is in": lambda made: "/system.slice",
+    "the slice by name": lambda made: "system.slice",
+    "an alias": lambda made: (made.link(f"{ETC}/innocent.service", f"/{LIB}/{KUBELET}"), "innocent.service")[1],
+    "an alias by its name alone": lambda made: (made.link(f"{ETC}/innocent.service", KUBELET), "innocent")[1],
+    "an alias of an alias": lambda made: (
+        made.link(f"{ETC}/one.service", "two.service"),
+        made.link(f"{ETC}/two.service", KUBELET),
+        "one.service",
+    )[2],
+    "the file of an alias": lambda made: (made.link(f"{ETC}/innocent.service", KUBELET), f"/{ETC}/innocent.service")[1],
+    "a link from elsewhere to its file": lambda made: (made.link("opt/x", f"/{LIB}/{KUBELET}"), "/opt/x")[1],
+    "its drop-in directory": lambda made: (made.unit("x.conf", place=f"{ETC}/{KUBELET}.d"), f"/{ETC}/{KUBELET}.d/x.conf")[1],
+    "an instance": lambda made: (made.unit("sshd@.service"), "sshd@1.service")[1],
+    "an instance's alias": lambda made: (
+        made.unit("sshd@.service"),
+        made.link(f"{ETC}/door@.service", f"/{LIB}/sshd@.service"),
+        "door@7.service",
+    )[2],
+    "a timer that starts it": lambda made: (made.unit("x.timer", f"[Timer]\nUnit={KUBELET}\n"), "x.timer")[1],
+    "a socket that starts it": lambda made: (made.unit("x.socket", f"[Socket]\nService={KUBELET}\n"), "x.socket")[1],
+    "a path that starts it": lambda made: (made.unit("x.path", f"[Path]\nUnit={KUBELET}\n"), "x.path")[1],
+    "what it is bound to": lambda made: (
+        made.unit(KUBELET, "[Unit]\nBindsTo=x.service\n"),
+        made.unit("x.service"),
+        "x.service",
+    )[2],
+    "what it is a part of": lambda made: (
+        made.unit(KUBELET, "[Unit]\nPartOf=x.service\n"),
+        made.unit("x.service"),
+        "x.service",
+    )[2],
+    "what it requires by a link": lambda made: (
+        made.unit("x.service"),
+        made.link(f"{ETC}/{KUBELET}.requires/x.service", f"/{LIB}/x.service"),
+        "x.service",
+    )[2],
+    "what it requires two steps away": lambda made: (
+        made.unit(KUBELET, "[Unit]\nRequires=y.service\n"),
+        made.unit("y.service", "[Unit]\nBindsTo=x.service\n"),
+        made.unit("x.service"),
+        "x.service",
+    )[3],
+    "what it requires by a drop-in of its prefix": lambda made: (
+        made.unit("kubelet-helper.service"),
+        made.unit("x.service"),
+        made.unit("q.conf", "[Unit]\nRequires=x.service\n", f"{ETC}/kubelet-.service.d"),
+        "x.service",
+    )[3],
+    "what passes its stop on to it": lambda made: (
+        made.unit("x.service", f"[Unit]\nPropagatesStopTo={KUBELET}\n"),
+        "x.service",
+    )[1],
+    "what it takes its stop from": lambda made: (
+        made.unit(KUBELET, "[Unit]\nStopPropagatedFrom=x.service\n"),
+        made.unit("x.service"),
+        "x.service",
+    )[2],
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("keep", [None, *KEEPS])
+def test_no_route_leads_to_a_protected_unit_and_force_does_not_open_one(route: str, keep: Keep | None) -> None:
+    with root() as made:
+        target = ROUTES[route](made)
+        with pytest.raises(ExhumeError) as refused:
+            planned(made, target, keep)
+        if keep is None:
+            assert isinstance(refused.value, Refused), refused.value
+            assert "--force does not lift this" in str(refused.value)
+
+
+def test_what_a_protected_unit_only_wants_is_refused_but_by_force_and_its_link_stays() -> None:
+    with root() as made:
+        made.unit("x.service")
+        made.unit("multi-user.target", "[Unit]\nWants=kubelet.service\n", ETC)
+        made.link(f"{ETC}/default.target", "multi-user.target")
+        made.link(f"{ETC}/{KUBELET}.wants/x.service", f"/{LIB}/x.service")
+        made.link(f"{ETC}/multi-user.target.wants/x.service", f"/{LIB}/x.service")
+        with pytest.raises(Refused, match=r"it is needed by kubelet.service; --keep do-nothing leaves it in place"):
+            planned(made, "x.service", force=False)
+        plan = planned(made, "x.service")
+        assert [step.target for step in plan.steps if step.kind == "remove-link"] == [
+            f"/{ETC}/multi-user.target.wants/x.service"
+        ]
+        assert any("kubelet.service wants it" in one.why for one in plan.relief)
+
+
+def test_what_the_policy_keeps_is_refused_but_by_force() -> None:
+    kept = '[agents."x.service"]\nowner = "storage"\nkeep = true\n'
+    with root() as made:
+        made.unit("x.service")
+        with pytest.raises(Refused, match=r"x.service is left alone: the policy keeps it, its owner is storage"):
+            planned(made, "x.service", force=False, kept=kept)
+        assert planned(made, "x.service", kept=kept).steps
+
+
+def test_a_unit_that_depends_on_a_protected_one_is_a_target_like_any_other() -> None:
+    with root() as made:
+        made.unit("x.service", f"[Unit]\nPartOf={KUBELET}\nBindsTo=containerd.service\n")
+        plan = planned(made, "x.service", force=False)
+        assert [(step.kind, step.target) for step in plan.steps] == [
+            ("stop-unit", "x.service"),
+            ("make-link", f"/{ETC}/x.service"),
+            ("reload", "systemd"),
+        ]
+
+
+FORBIDDEN = [
+    stop_unit(KUBELET, "r"),
+    start_unit("innocent.service", "r"),
+    restart_unit("sshd@3.service", "r"),
+    make_link(f"/{ETC}/{KUBELET}", "/dev/null", "r"),
+    make_link(f"/{ETC}/innocent.service", "/dev/null", "r", over_file=True),
+    make_link(f"/{ETC}/new.service", KUBELET, "r"),
+    remove_link(f"/{ETC}/multi-user.target.wants/{KUBELET}", "", "r"),
+    remove_link(f"/{ETC}/{KUBELET}.wants/ecs.service", "", "r"),
+    write_file(f"/{ETC}/{KUBELET}.d/x.conf", b"", "r"),
+    write_file(f"/{ETC}/innocent.service.d/x.conf", b"", "r"),
+    write_file(f"/{ETC}/service.d/x.conf", b"", "r"),
+    write_file(f"/{ETC}/kubelet-.service.d/x.conf", b"", "r"),
+    write_file(f"/units/{KUBELET}.d/x.conf", b"", "r"),
+    write_file(f"/lib/systemd/system/{KUBELET}", b"", "r"),
+    write_file("/opt/agent/linked", b"", "r"),
+    write_file("/etc/kubernetes/kubelet.conf", b"", "r"),
+    write_file("/etc/ssh/sshd_config", b"", "r"),
+    write_file(f"{journal.DIRECTORY}/20260101-000000.jsonl", b"", "r"),
+    write_file("/state/remedy/lock", b"", "r"),
+    write_file("/etc/exhume/exhume.toml", b"", "r"),
+    remove_empty_cgroups("/sys/fs/cgroup/memory", (f"/system.slice/{KUBELET}",), "r"),
+]
+
+
+@pytest.mark.parametrize("step", FORBIDDEN, ids=lambda step: f"{step.kind} {step.target}")
+def test_a_plan_from_anywhere_that_meets_a_protected_unit_is_refused_before_anything_is_touched(step: Step) -> None:
+    with root() as made:
+        made.link(f"{ETC}/innocent.service", f"/{LIB}/{KUBELET}")
+        made.link("units", f"/{ETC}")
+        made.link("lib", "usr/lib")
+        made.link("state", "/var/lib/exhume")
+        (made.root / "var/lib/exhume").mkdir(parents=True)
+        made.unit("linked", place=OPT)
+        made.link(f"{ETC}/crio.service", f"/{OPT}/linked")
+        before = sorted(str(path) for path in made.root.rglob("*"))
+        manager = FileManager(made.root, made.root / "manager")
+        manager.set(**{KUBELET: "active"})
+        plan = Plan("x", "a test", (write_file("/etc/fine.conf", b"", "r"), step))
+        with pytest.raises(Refused, match="nothing was changed"):
+            carry_out.apply(plan, node(made.root, manager=manager), Consent(True, True))
+        assert sorted(str(path) for path in made.root.rglob("*")) == sorted([*before, str(made.root / "manager")])
+        assert manager.calls == []
+
+
+def test_what_became_protected_meanwhile_is_refused_on_resume() -> None:
+    with root() as made:
+        made.unit("ecs.service")
+        manager = FileManager(made.root, made.root / "manager")
+        manager.set()
+        there = node(made.root, manager=manager)
+        (made.root / "etc/link").symlink_to("nowhere")
+        plan = Plan(
+            "x", "t", (write_file("/etc/one", b"", "r"), write_file("/etc/link", b"", "r"), stop_unit("ecs.service", "r"))
+        )
+        assert carry_out.apply(plan, there, Consent(True, True)).exit_code == 2
+        (made.root / "etc/link").unlink()
+        made.link(f"{ETC}/crio.service", f"/{LIB}/ecs.service")
+        with pytest.raises(Refused, match="must not be"):
+            carry_out.resume(there)
+        assert manager.calls == []
+        assert carry_out.undo(there).exit_code == 0
+
+
+# The property. What is true is read off the disk by other means: real paths, and a closure over names as they are written.
+
+NAMES = (*SACRED[:5], *OURS)
+LISTS = ("Requires", "BindsTo", "PartOf", "Wants", "Requisite", "PropagatesStopTo")
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[tuple[str, ...]]:
+    """What is made, in order: units with dependencies, aliases, drop-ins, links that enable."""
+    made: list[tuple[str, ...]] = []
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6)):
+        lines = draw(st.lists(st.tuples(st.sampled_from(LISTS), st.sampled_from(NAMES)), max_size=2))
+        made.append(("unit", name, "".join(f"{key}={other}\n" for key, other in lines), draw(st.sampled_from((ETC, LIB)))))
+    aliases = st.sampled_from(("x.service", "y.service", "w@1.service", "z.socket", "x@.service"))
+    targets = st.sampled_from((KUBELET, SSHD, DBUS, "y.service", "x.service", "ecs.service", "w@.service"))
+    made += draw(st.lists(st.tuples(st.just("alias"), aliases, targets, st.sampled_from((ETC, LIB))), max_size=3))
+    for _ in range(draw(st.integers(0, 2))):
+        owner = draw(st.sampled_from((*NAMES, "x.service", "a-.service", "service")))
+        made.append(("drop-in", owner, f"{draw(st.sampled_from(LISTS))}={draw(st.sampled_from(NAMES))}\n"))
+    wanting = st.tuples(
+        st.just("wants"), st.sampled_from(("multi-user.target", *NAMES)), st.sampled_from((*NAMES, "x.service"))
+    )
+    made += draw(st.lists(wanting, max_size=3))
+    if draw(st.booleans()):
+        made.append(("trigger", draw(st.sampled_from(("x.timer", "late.timer"))), draw(st.sampled_from((*NAMES, "x.service")))))
+    return made
+
+
+TARGETS = (
+    *("x.service", "y.service", "x.service", "/opt/x", f"/{ETC}/x.service", "w@1.service", "z.socket", "x@1.service"),
+    *("x.timer", "w@2.service", *NAMES),
+)
+
+
+def build(made: Made, parts: list[tuple[str, ...]]) -> None:
+    for part in parts:
+        match part:
+            case ("unit", name, text, place):
+                made.unit(name, f"[Unit]\n{text}[Service]\nExecStart=/bin/true\n", place)
+            case ("alias", name, target, place):
+                made.link(f"{place}/{name}", target)
+            case ("drop-in", owner, text):
+                made.unit("d.conf", f"[Unit]\n{text}", f"{ETC}/{owner}.d")
+            case ("wants", owner, name):
+                made.link(f"{ETC}/{owner}.wants/{name}", f"/{LIB}/{name}")
+            case ("trigger", name, target):
+                made.unit(name, f"[Timer]\nOnBootSec=1\nUnit={target}\n", ETC)
+    made.link("opt/x", f"/{ETC}/x.service")
+
+
+class Truth:
+    """What is protected, as plainly as it can be told: by names, and by what systemd would pass a stop on to."""
+
+    def __init__(self, made: Made) -> None:
+        self.root = made.root
+        self.texts: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
+        for place in (LIB, ETC):
+            for path in sorted((made.root / place).iterdir()):
+                if path.is_symlink() and os.readlink(path) != "/dev/null":
+                    self.aliases[path.name] = os.path.basename(os.readlink(path))
+                elif path.is_file():
+                    self.aliases.pop(path.name, None)
+                    self.texts[path.name] = path.read_text()
+
+    def sacred(self, name: str) -> bool:
+        """By the unit's own name, after its links: what a link of a protected name leads to is judged by the tool's stricter
+        rule, and needs no truth."""
+        seen = set()
+        while name in self.aliases and name not in seen:
+            seen.add(name)
+            target = self.aliases[name]
+            if target.rpartition(".")[2] != name.rpartition(".")[2] or ("@" in target) != ("@" in name):
+                break
+            name = target
+        return name in SACRED
+
+    def stops(self, name: str) -> set[str]:
+        """What a stop of it would reach by plain settings in unit files."""
+        reached, queue = {name}, [name]
+        for each in queue:
+            for other, text in self.texts.items():
+                pairs = [line.partition("=")[::2] for line in text.splitlines()]
+                hit = any(key in ("Requires", "BindsTo", "PartOf", "Requisite") and value == each for key, value in pairs)
+                hit |= any(("PropagatesStopTo", other) == pair for pair in _pairs(self.texts.get(each, "")))
+                if hit and other not in reached:
+                    reached.add(other)
+                    queue.append(other)
+        return reached
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return [(line.partition("=")[0], line.partition("=")[2]) for line in text.splitlines()]
+
+
+def assert_harmless(plan: Plan, truth: Truth) -> None:
+    sacred_files = {os.path.realpath(truth.root / place / name) for place in (LIB, ETC) for name in SACRED}
+    for step in plan.steps:
+        if step.kind.endswith("-unit"):
+            assert not truth.sacred(step.target), step
+            assert not [name for name in truth.stops(step.target) if name in SACRED], step
+        elif step.kind in ("write-file", "make-link", "remove-link", "remove-file"):
+            path = truth.root / step.target.lstrip("/")
+            assert os.path.realpath(path.parent) + "/" + path.name not in sacred_files, step
+            parent = path.parent.name
+            assert parent.removesuffix(".d") not in SACRED, step
+            owner = parent.rpartition(".")[0]
+            assert owner not in SACRED or owner.endswith(".target"), step
+            if path.parent.suffix != ".d":
+                assert not truth.sacred(path.name), step
+
+
+Asked = list[tuple[str, Keep | None, bool]]
+SEQUENCES = st.lists(
+    st.tuples(st.sampled_from(TARGETS), st.sampled_from((None, *KEEPS)), st.booleans()), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees(), SEQUENCES)
+def test_no_sequence_of_targets_touches_a_protected_unit(parts: list[tuple[str, ...]], targets: Asked) -> None:
+    assert_never_touched(parts, targets)
+
+
+@pytest.mark.ci
+@settings(max_examples=600, deadline=None)
+@given(trees(), SEQUENCES)
+def test_no_sequence_of_hundreds_touches_a_protected_unit(parts: list[tuple[str, ...]], targets: Asked) -> None:
+    assert_never_touched(parts, targets)
+
+
+def assert_never_touched(parts: list[tuple[str, ...]], targets: Asked) -> None:
+    with root() as made:
+        build(made, parts)
+        manager = FileManager(made.root, made.root / "manager")
+        for target, keep, force in targets:
+            truth = Truth(made)
+            before = {
+                name: (made.root / place / name).lstat() for place in (LIB, ETC) for name in SACRED if _there(made, place, name)
+            }
+            try:
+                plan = planned(made, target, keep, force)
+            except ExhumeError:
+                continue
+            assert_harmless(plan, truth)
+            with Directory(str(made.root)) as tree:
+                protection = Protection(read_units(tree), known_agents())
+                assert not [why for step in plan.steps if (why := why_not(step, tree, protection))], plan
+            carry_out.apply(plan, node(made.root, manager=manager), Consent(True, True))
+            touched = {call.split()[1] for call in manager.calls if " " in call}
+            assert not [unit for unit in touched if truth.sacred(unit)]
+            after = {
+                name: (made.root / place / name).lstat() for place in (LIB, ETC) for name in SACRED if _there(made, place, name)
+            }
+            assert after == before
+
+
+def _there(made: Made, place: str, name: str) -> bool:
+    return os.path.lexists(made.root / place / name)
