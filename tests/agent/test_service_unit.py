@@ -35,7 +35,7 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
 def test_it_has_no_capability_to_change_the_node() -> None:
     (line,) = [line for line in UNIT.read_text().splitlines() if line.startswith("CapabilityBoundingSet=")]
     had = set(line.partition("=")[2].split())
-    may = {"PERFMON", "BPF", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_RESOURCE"}
+    may = {"PERFMON", "BPF", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_RESOURCE", "SYS_NICE"}
     assert had == {f"CAP_{name}" for name in may}
 
 

@@ -165,11 +165,18 @@ def test_templates_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) ->
         (("--resume",), "nothing to resume"),
         (("--resume", "x"), "is not the name of an application"),
         (("f1",), "of a finding the report must be named"),
+        (("",), "TARGET is empty"),
+        (("", "--apply", "--yes"), "TARGET is empty"),
     ],
 )
 def test_what_cannot_be_meant_is_said(root: Path, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:
     assert run(root, "fix", *argv) == 64
     assert said in capsys.readouterr().err
+
+
+def test_an_empty_id_is_not_the_last_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "undo", "", "--yes") == 64
+    assert "ID is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["fix", "undo", "history"])

@@ -54,6 +54,15 @@ try:
     Ray().run(broken, "read_parquet($1)", files)
 except Exception as error:
     found["broken"] = [type(error).__name__, str(error)]
+mark = os.path.join(place, "mark")
+def crashes(connection, source, files):
+    import os
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return len(files)
+    os._exit(1)
+found["crashed"] = sum(Ray().run(crashes, "read_parquet($1)", files))
 print(json.dumps(found))
 """
 
@@ -99,6 +108,8 @@ def test_both_engines_come_to_the_same_on_a_cluster_that_has_no_exhume(fleet: Pa
     assert found["steps"][-1] == 1.0
     assert found["broken"][0] == "ExhumeError"
     assert "no_such_column" in found["broken"][1]
+    # A worker that dies on the way is replaced, and what it had to do is done by another.
+    assert found["crashed"] == found["files"]
 
 
 def test_a_cluster_is_started_for_the_time_being_and_leaves_nothing(fleet: Path, tmp_path: Path) -> None:

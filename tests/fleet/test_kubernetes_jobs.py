@@ -1,5 +1,6 @@
 """Jobs from a dump of Kubernetes: whose a pod is, how it ended, what it died of, and nothing that a dump can hold breaks it."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.cli import fleet_jobs
 from exhume.cluster.document import seconds
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, UsageError
 from exhume.fleet import jobs_sources
 from exhume.fleet.jobs_directory import load
 from exhume.fleet.kubernetes_jobs import read, rows
 from exhume.fleet.model import Job
 
 START, END = "2025-03-01T12:00:00Z", "2025-03-01T13:42:10Z"
+
+
+def run_jobs(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    fleet_jobs.arguments(parser)
+    return fleet_jobs.run(parser.parse_args(arguments))
 
 
 def pod(name: str, node: str = "node-a", phase: str = "Succeeded", **more: Any) -> dict[str, Any]:
@@ -184,6 +192,19 @@ def test_a_dump_is_told_from_a_table_and_joined_with_the_minutes(tmp_path: Path)
     assert jobs_sources.read(str(tmp_path / "table.json")) is None
     with pytest.raises(ExhumeError, match="cannot be read: No such file"):
         jobs_sources.read(str(tmp_path / "none.json"))
+
+
+def test_nodes_of_ray_that_are_pods_are_put_onto_their_machines(tmp_path: Path) -> None:
+    running = pod(
+        "ray-head", "node-a", "Running", status={"podIP": "10.1.0.5", "podIPs": [{"ip": "10.1.0.5"}, {"ip": "fd00::5"}]}
+    )
+    ended = pod("ray-old", "node-b", status={"podIP": "10.1.0.5"})
+    (tmp_path / "pods.json").write_text(json.dumps({"kind": "List", "items": [ended, running, ended, job("x", "Complete")]}))
+    names = ["ray-head", "10.1.0.5", "fd00::5", "ray-old", "node-c"]
+    placed = jobs_sources.placed([Job("j", name, 0.0, 1.0, "failed") for name in names], str(tmp_path / "pods.json"))
+    assert [row.node for row in placed] == ["node-a", "node-a", "node-a", "node-b", "node-c"]
+    with pytest.raises(UsageError, match="--pods goes with --jobs ray:"):
+        run_jobs(str(tmp_path), "--pods", "pods.json")
 
 
 NAMES = (

@@ -85,6 +85,14 @@ def test_a_job_is_on_every_node_where_something_of_it_ran() -> None:
     assert troubles == []
 
 
+def test_more_tasks_than_ray_tells_of_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_jobs, "_LIMIT", 2)
+    replies = {"/api/v0/tasks": listed(task(ONE, 0, 1, 2), task(TWO, 0, 1, 2))}
+    found, troubles = asked([job("many", "SUCCEEDED", job_id="03000000")], replies=replies)
+    assert [row.node for row in found] == ["host-1", "10.0.0.2"]
+    assert troubles == ["of 1 jobs Ray tells no more than 2 tasks: nodes may be missing"]
+
+
 def test_outcomes_are_those_of_submitted_jobs() -> None:
     found, troubles = asked(
         [

@@ -253,7 +253,7 @@ def test_a_finding_is_a_target_by_its_id_and_its_kind(place: Place, target: str)
 
 
 def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
-    with pytest.raises(UsageError, match="there is no finding f9 in the report; it has memcg-leak"):
+    with pytest.raises(UsageError, match=r"there is no finding f9 in the report; it has memcg-leak$"):
         place.plan("f9", report(LEAK))
 
 
@@ -401,3 +401,44 @@ def test_another_process_than_the_one_that_was_meant_is_left_alone(target: str) 
     step = replace(signal_parent(2, 1, "r"), target=target)
     with pytest.raises(Refused):
         KINDS["signal-parent"].before(step, Node(Root(), None, Operations()))
+
+
+@pytest.mark.parametrize("setting", ["SuccessAction=reboot", "FailureAction=poweroff-force", "OnSuccess=reboot.target"])
+def test_what_takes_the_machine_down_when_it_ends_is_not_stopped(place: Place, setting: str) -> None:
+    place.put(f"{LIB}/down.service", f"[Unit]\n{setting}\n{AGENT}")
+    place.put(f"{LIB}/with.service", f"[Unit]\nPartOf=ecs.service\n{setting}\n{AGENT}")
+    with pytest.raises(Refused, match=r"down\.service takes the machine down when it ends"):
+        place.plan("down.service")
+    with pytest.raises(Refused, match=r"with\.service takes the machine down when it ends"):
+        place.plan("ecs.service", wishes=Wishes(force=True))
+
+
+def test_a_start_limit_is_no_end(place: Place) -> None:
+    place.put(f"{LIB}/down.service", f"[Unit]\nStartLimitAction=reboot\n{AGENT}")
+    assert ("stop-unit", "down.service") in kinds(place.plan("down.service"))
+    written = next(step for step in place.plan("down.service", wishes=Wishes(keep="start-limit")).steps if step.content)
+    assert b"StartLimitAction=none" in written.content
+
+
+def test_a_drop_in_makes_it_safe_to_stop(place: Place) -> None:
+    place.put(f"{LIB}/down.service", f"[Unit]\nSuccessAction=reboot\n{AGENT}")
+    assert place.manager is not None
+    place.manager.set(**{"down.service": "active"})
+    planned = place.plan("down.service", wishes=Wishes(keep="do-nothing"))
+    assert [step.kind for step in planned.steps] == ["write-file", "reload", "stop-unit", "start-unit"]
+    place.put(f"{ETC}/down.service.d/zz-exhume.conf", planned.steps[0].content.decode())
+    assert ("stop-unit", "down.service") in kinds(place.plan("down.service"))
+
+
+def test_what_may_be_a_unit_or_a_finding_and_is_neither_is_told_as_both(place: Place) -> None:
+    with pytest.raises(UsageError, match=r"no finding my-agent in the report; .*; nor is there a unit my-agent\.service"):
+        place.plan("my-agent", report({"kind": "memcg-leak", "subject": "ecs.service"}))
+    place.manager = None
+    with pytest.raises(UsageError, match=r"there is no unit nosuch\.service on this node$"):
+        place.plan("nosuch")
+
+
+def test_of_a_transient_unit_nothing_is_left_to_undo(place: Place) -> None:
+    place.put("/run/systemd/transient/run-1.service", AGENT)
+    planned = place.plan("run-1.service")
+    assert any("undo cannot start it again" in one.text for one in planned.relief if one.target == "run-1.service")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from exhume.errors import UsageError
 from exhume.image.systemd.manager import Defaults
+from exhume.image.systemd.refused import actions, refused
 from exhume.image.systemd.start_limit import ACCURACY_S, Limit, restart
 from exhume.image.systemd.unit_file import Sections, merge, parse
 from exhume.remedy.plan_model import Plan
@@ -64,6 +66,38 @@ def test_what_does_nothing_runs_nothing_but_true_and_counts_as_started() -> None
     assert sections.last("Service", "Type") == "oneshot"
     assert sections.flag("Service", "RemainAfterExit", False)
     assert restart(sections, Defaults()) is None
+
+
+def test_an_exit_status_that_forces_a_restart_does_not_bring_it_back() -> None:
+    forced = AGENT + b"RestartForceExitStatus=42\n"
+    assert restart(with_drop_in(b"[Service]\nRestart=no\n", forced), Defaults()) is not None
+    assert restart(with_drop_in(no_restart(), forced), Defaults()) is None
+
+
+@pytest.mark.parametrize("how", ["no-restart", "start-limit", "do-nothing"])
+def test_the_end_of_a_loop_is_not_the_end_of_the_machine(how: str) -> None:
+    unit = b"[Unit]\nStartLimitAction=reboot\nFailureAction=poweroff-force\n" + AGENT + b"FailureAction=reboot\n"
+    sections = merge([parse(unit)])
+    made = {
+        "no-restart": lambda: no_restart(sections),
+        "start-limit": lambda: start_limit(sections, Defaults()),
+        "do-nothing": lambda: do_nothing(sections),
+    }[how]()
+    assert set(actions(sections)) == {"StartLimitAction", "FailureAction"}
+    assert not actions(with_drop_in(made, unit))
+    assert b"Action" not in no_restart(merge([parse(AGENT)]))
+
+
+def test_what_does_nothing_is_not_refused_by_systemd(tmp_path: Path) -> None:
+    unit = AGENT + b"ExitType=cgroup\nUser=nobody-of-that-name\nLoadCredential=key:/not/there\nStandardOutput=file:/not/there\n"
+    unit += b"ReadWritePaths=/not/there\nDynamicUser=yes\nRestartForceExitStatus=0\n"
+    assert not refused("x.service", with_drop_in(do_nothing(), unit))
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("asking systemd itself needs systemd-analyze")
+    file = tmp_path / "x.service"
+    file.write_bytes(b"[Unit]\nDefaultDependencies=no\n" + unit + do_nothing())
+    asked = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, timeout=30)
+    assert "x.service:" not in asked.stderr, asked.stderr
 
 
 def test_the_kubelets_fields_exist() -> None:

@@ -65,6 +65,8 @@ NEEDS: Final = (
     Need("latency", (PROC, SYS, TRACING), ("BPF", "PERFMON"), without=_NO_STALLS),
     # open_by_handle_at(2)
     Need("latency", (PROC, SYS), ("DAC_READ_SEARCH",), without="groups in reclaim have numbers and no paths"),
+    # setpriority(2) below 0. A pod does without: it is weighed by its cgroup, and nice is within that.
+    Need("latency", (PROC,), ("SYS_NICE",), "priority", "on a busy core it looks for stalls later, and tells them later"),
     Need("units", (PROC, _host("/run/dbus"), _host("/run/systemd/system")), group="systemd"),
     Need("journal", (PROC, _host("/run/log"), _host("/var/log")), group="systemd"),
     Need("zombies", (_host("/run/containerd/io.containerd.runtime.v2.task"),), group="runtime=containerd"),
@@ -78,7 +80,7 @@ NEEDS: Final = (
     Need("audit", (Mount("/", HOST),), ("DAC_READ_SEARCH",), "audit", "what only its owner may read is not judged"),
 )
 
-SYSTEMD_UNIT: Final = ("always", "systemd", "user-stacks", "audit")
+SYSTEMD_UNIT: Final = ("always", "systemd", "user-stacks", "audit", "priority")
 """What the plain unit is for. It is in the host's network namespace, and needs nothing for ethtool."""
 
 

@@ -170,7 +170,7 @@ def chosen(report: "Audit", asked: list[str]) -> tuple[str, ...]:
     for name in asked:
         found = next((there[one] for one in (name, f"{name}.service") if one in there), None)
         if found is None:
-            near = get_close_matches(name, there, 1)
+            near = get_close_matches(name, there, 1, 0.8)  # all share their type
             hint = f", did you mean {printable(near[0])}?" if near else ""
             raise UsageError(f"nothing here is called {printable(name)}{hint}")
         names.append(found)

@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from exhume.remedy.snippets import SNIPPETS
 
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("target", nargs="?", default="", metavar="TARGET", help="a unit, a finding, or node (default)")
+    parser.add_argument("target", nargs="?", default="node", metavar="TARGET", help="a unit, a finding, or node (default)")
     parser.add_argument("--from", dest="report", metavar="REPORT", help="what check or diagnose --json printed, or a recording")
     parser.add_argument("--for", dest="window_ns", type=duration_ns, default="3s", metavar="TIME", help="how long to look (3s)")
     parser.add_argument("--keep", choices=KEEPS, help="break the loop by a drop-in and leave the unit in place")
@@ -66,7 +66,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--for-image", nargs="?", const="all", choices=("all", *SNIPPETS), help="the change for an image's recipe"
     )
     parser.add_argument("--print-template", metavar="NAME", help="a template to do it by hand; `list` lists them")
-    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument(
+        "--host", "--root", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root"
+    )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON (schema exhume.plan/1)")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     parser.add_argument("-v", "--verbose", action="store_true", help="also what each step needs and how it is undone")
@@ -120,7 +122,6 @@ def _plan(args: argparse.Namespace, node: "Node") -> "Plan":
     from exhume.image.directory import Directory
     from exhume.image.systemd.units import read_units
     from exhume.remedy.plan import Planner, Wishes
-    from exhume.remedy.plan_target import NODE
     from exhume.remedy.protected_plan import known_agents
     from exhume.remedy.protected_units import Protection
     from exhume.remedy.steps import expected
@@ -131,7 +132,9 @@ def _plan(args: argparse.Namespace, node: "Node") -> "Plan":
         from exhume.cli.audit import read_policy
 
         policy = read_policy(args.policy)
-    target = args.target or NODE
+    target = args.target
+    if not target:  # `fix "$UNIT"` with nothing in UNIT must not be a plan for the node
+        raise UsageError("TARGET is empty: name a unit, a finding, or node")
     report = _report(args, target)
     with ExitStack() as stack:
         tree = stack.enter_context(Directory(args.host))
@@ -193,7 +196,8 @@ def _carried(args: argparse.Namespace, outcome: "Outcome", plan: "Plan", node: "
     from exhume.cli.fix_text import render_outcome
     from exhume.cli.terminal import Style, width
 
-    sys.stdout.write(render_outcome(outcome, plan, Style(sys.stdout), width(sys.stdout)))
+    style, columns, runs = Style(sys.stdout), width(sys.stdout), node.manager is not None
+    sys.stdout.write(render_outcome(outcome, plan, style, columns, host=args.host, provable=runs))
     if outcome.exit_code or not args.verify:
         return outcome.exit_code
     from exhume.cli.fix_verify import verify

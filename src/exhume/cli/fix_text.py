@@ -1,5 +1,6 @@
 """A plan, what becomes of it, and what was done before, as people read it."""
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +19,7 @@ _MARKS = {"done": "done", "skipped": "skipped", "failed": "FAILED", "undone": "u
 
 
 def render_plan(plan: Plan, node: Node, style: Style, columns: int, verbose: bool = False) -> str:
-    many = f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)}" if plan.steps else "nothing to do"
+    many = f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)}" if plan.steps else "no steps"
     head = f"Plan for {printable(plan.target)}: {many}"
     lines = [style(head, "bold"), *wrap(printable(plan.why, 400), "  ", "  ", columns)]
     for place, step in enumerate(plan.steps, 1):
@@ -64,19 +65,23 @@ def render_event(event: Event, style: Style, columns: int) -> str:
     return "\n".join([f"{event.place + 1:>3}  {style(f'{_MARKS[event.what]:<7}', colour)}  {first}", *rest]) + "\n"
 
 
-def render_outcome(outcome: Outcome, plan: Plan, style: Style, columns: int, undone: bool = False) -> str:
-    """What was reached, and what to type next."""
+def render_outcome(
+    outcome: Outcome, plan: Plan, style: Style, columns: int, undone: bool = False, host: str = "/", provable: bool = True
+) -> str:
+    """What was reached, and what to type next, with the root that it was about. An image has nothing to verify."""
     lines = [""]
+    where = f" --host {shlex.quote(host)}" if host != "/" else ""
     for note in outcome.notes:
         lines += wrap(printable(note, 300), "", "  ", columns)
     failed = outcome.of("failed")
     if failed:
         left = len(plan.steps) - failed[0].place - 1
         lines.append(style(f"{outcome.identity} stopped at step {failed[0].place + 1}; {left} not begun.", "red"))
-        lines.append(f"exhume fix --resume {outcome.identity} goes on, exhume undo {outcome.identity} brings back what was.")
+        one = f"{outcome.identity}{where}"
+        lines.append(f"exhume fix --resume {one} goes on, exhume undo {one} brings back what was.")
     elif undone:
         kept = outcome.of("kept")
-        told = f"{len(kept)} kept as others left them" if kept else "what was is back"
+        told = f"all but {len(kept)}, for the reasons above" if kept else "what was is back"
         lines.append(style(f"{outcome.identity} undone: {told}.", "yellow" if kept else "green"))
     else:
         unconfirmed = [event for event in outcome.of("skipped") if not reversible(event.step)]
@@ -84,7 +89,11 @@ def render_outcome(outcome: Outcome, plan: Plan, style: Style, columns: int, und
         if unconfirmed:
             told = ", ".join(f"{event.step.kind} {shown_target(event.step)}" for event in unconfirmed)
             lines += wrap(f"Not done, because it cannot be undone: {told}. --yes-irreversible does it.", "", "  ", columns)
-        lines.append(f"exhume verify proves it; exhume undo {outcome.identity} brings back what was.")
+        if outcome.of("done"):
+            proves = f"exhume verify{where} proves it; " if provable else ""
+            lines.append(f"{proves}exhume undo {outcome.identity}{where} brings back what was.")
+        elif not unconfirmed:
+            lines.append("Nothing had to be changed: it was so already.")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.cli import fleet_engine
-from exhume.errors import EXIT_HEALTHY
+from exhume.errors import EXIT_HEALTHY, UsageError
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EPILOG = """\
 examples:
   exhume lab fleet --nodes 500 -o fleet && exhume fleet jobs fleet
   exhume fleet jobs fleet --jobs outcomes.csv --json
-  exhume fleet jobs fleet --jobs ray:http://ray-head:8265
+  exhume fleet jobs fleet --jobs ray:http://ray-head:8265 --pods pods.json
   kubectl get pods,jobs,rayjobs -A -o json >pods.json && exhume fleet jobs fleet --jobs pods.json
   exhume fleet jobs fleet --engine ray --ray-address ray-head:6379
 
@@ -38,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("source", metavar="SOURCE", help="a directory with the minutes of the nodes")
     parser.add_argument("--jobs", metavar="JOBS", default="", help="outcomes of jobs, see above (those of the directory)")
+    parser.add_argument("--pods", metavar="FILE", default="", help="pods of the Ray cluster (kubectl get pods -A -o json)")
     parser.add_argument("--json", action="store_true", help="as JSON (exhume.jobs/1)")
     fleet_engine.arguments(parser)
 
@@ -49,11 +50,13 @@ def run(args: argparse.Namespace) -> int:
     from exhume.fleet.jobs_directory import load
 
     engine = fleet_engine.of(args)
+    if args.pods and not args.jobs.startswith(jobs_sources.RAY):
+        raise UsageError("--pods goes with --jobs ray:ADDRESS: it says on which machines the pods of a Ray cluster are")
     progress = Progress("reading")
     try:
         given = jobs_sources.read(args.jobs, progress) if args.jobs else None
         progress.clear()
-        rows = None if given is None else given[0]
+        rows = None if given is None else jobs_sources.placed(given[0], args.pods) if args.pods else given[0]
         told = explain(load(args.source, args.jobs, rows=rows, engine=engine, progress=progress))
     finally:
         progress.clear()

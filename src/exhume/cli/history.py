@@ -25,7 +25,9 @@ exit code: 0 told, 3 could not, 64 wrong usage"""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument(
+        "--host", "--root", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root"
+    )
     parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
 
 

@@ -177,9 +177,10 @@ def _carried(outcome: object, plan: "Plan", node: "Node") -> int:
     from exhume.remedy.carry_out import Outcome
 
     assert isinstance(outcome, Outcome)
-    sys.stdout.write(render_outcome(outcome, plan, Style(sys.stdout), width(sys.stdout)))
-    if node.root.path != "/":
-        sys.stdout.write(f"The journal is below {node.root.path}: exhume undo and history take --host with it.\n")
+    style, columns, place = Style(sys.stdout), width(sys.stdout), node.root.path
+    sys.stdout.write(render_outcome(outcome, plan, style, columns, host=place, provable=False))
+    if place != "/":
+        sys.stdout.write(f"The journal is below {place}: exhume undo and history take --host with it.\n")
     return outcome.exit_code
 
 

@@ -305,6 +305,7 @@ def _detach(args: argparse.Namespace) -> int:
         command.append("--kernel-only")
     unit = ["systemd-run", f"--unit={_UNIT}", "--collect", "--quiet", "--description=exhume flight recorder"]
     unit += ["--property=TimeoutStopSec=90", "--property=Restart=on-failure", "--property=RestartSec=5"]
+    unit += ["--property=StartLimitIntervalSec=300", "--property=StartLimitBurst=5"]
     if "PYTHONPATH" in os.environ:
         unit.append(f"--setenv=PYTHONPATH={os.environ['PYTHONPATH']}")
     done = subprocess.run([*unit, "--", *command], capture_output=True, text=True, check=False)

@@ -24,9 +24,11 @@ exit code: 0 done, 2 something was kept or refused, 3 could not, 64 wrong usage"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("id", nargs="?", default="", metavar="ID", help="which one (default: the last that is not undone)")
+    parser.add_argument("id", nargs="?", metavar="ID", help="which one (default: the last that is not undone)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument(
+        "--host", "--root", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not os.path.isdir(args.host):
         raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
+    if args.id == "":
+        raise UsageError("ID is empty: exhume history lists them, and without one it is the last")
     node = at(args.host)
     found = carry_out.find(node, args.id) if args.id else carry_out.last(node)
     if found is None:

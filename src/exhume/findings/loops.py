@@ -57,8 +57,8 @@ def by_systemd(recording: Recording, thresholds: Thresholds) -> list[Loop]:
         if restarts[-1] <= 0 or not (more or waiting or restarts[-1] >= thresholds.crash_restarts):
             continue
         crashes = restarts[-1] >= thresholds.crash_restarts and bool(more or waiting) and not _ends_well(rows)
-        doing = f"{more} while we looked" if more else "waiting for the next one" if waiting else "running now"
         last = rows[-1]
+        doing = f"{more} while we looked" if more else "waiting for the next one" if waiting else f"{last['active']} now"
         start, end = int(str(rows[0]["time"])), int(str(last["time"]))
         found.append(
             Loop(

@@ -29,7 +29,7 @@ _OBJECTS: Final = 200 << 20
 _PATIENCE_S: Final = 10.0
 # The types of files by their contents, which are the same whichever files are read together. Others are guessed from all.
 _TYPED: Final = "read_parquet("
-# Ray asks for a token since 2.52 and would write one to the home directory; a cluster of a moment has one of its own.
+# Ray 2.60 asks for a token and writes one to the home directory if there is none; a cluster of a moment has one of its own.
 _TOKEN: Final = token_hex(32)
 _TOKENS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -81,7 +81,7 @@ def _work(part: Part[Result], source: str, files: Sequence[str], memory: str) ->
 
 
 def _imported() -> Any:
-    # Ray reports its use to its makers unless it is told not to (ray/_private/usage/usage_constants.py).
+    # Ray reports its use to its makers unless it is told not to (ray/_common/usage/usage_constants.py).
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray = importlib.import_module("ray")

@@ -1,6 +1,7 @@
 """Where outcomes of jobs are read from, by the form of what was typed: a table, a Ray cluster, a dump of Kubernetes, a log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,14 @@ def read(text: str, progress: Callable[[float], None] | None = None) -> tuple[li
         rows = from_log(path.stem, _content(path).decode("utf-8", "backslashreplace"))
         return rows, [] if rows else [f"{_shown(path)} names no address of a node: nothing can be joined with it"]
     return None
+
+
+def placed(rows: Sequence[Job], pods: str) -> list[Job]:
+    """The nodes of Ray in Kubernetes are pods: the machines that they are on, by a dump of the pods."""
+    from exhume.fleet.kubernetes_jobs import hosts, objects_in
+
+    known = hosts(objects_in(_content(Path(pods)), pods))
+    return [replace(row, node=known.get(row.node, row.node)) for row in rows]
 
 
 def _content(path: Path) -> bytes:

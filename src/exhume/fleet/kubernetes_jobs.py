@@ -42,13 +42,32 @@ def is_dump(document: object) -> bool:
 
 
 def read(raw: bytes, called: str) -> tuple[list[Job], list[str]]:
+    return rows(objects_in(raw, called))
+
+
+def objects_in(raw: bytes, called: str) -> list[Document]:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
         raise ExhumeError(f"{printable(called)} is not JSON") from None
     if not is_dump(document):
         raise ExhumeError(f"{printable(called)} is not what `kubectl get pods,jobs,rayjobs -A -o json` prints")
-    return rows(list_in(document, "items"))
+    return list_in(document, "items")
+
+
+def hosts(objects: Iterable[Document]) -> dict[str, str]:
+    """The node that a pod is on, by the pod's name and by its addresses: what is in a pod knows no other names."""
+    found: dict[str, str] = {}
+    for pod in objects:
+        node = text_in(pod, "spec", "nodeName")
+        if text_in(pod, "kind") != "Pod" or not node:
+            continue
+        addresses = [text_in(each, "ip") for each in list_in(pod, "status", "podIPs")]
+        for name in (text_in(pod, "metadata", "name"), text_in(pod, "status", "podIP"), *addresses):
+            # An address is given to another pod when its pod has ended.
+            if name and (name not in found or text_in(pod, "status", "phase") == "Running"):
+                found[name] = node
+    return found
 
 
 def rows(objects: Iterable[Document]) -> tuple[list[Job], list[str]]:

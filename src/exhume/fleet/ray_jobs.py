@@ -2,7 +2,7 @@
 
 `/api/jobs/` has the jobs (JobDetails), `/api/v0/{nodes,tasks,actors}` is the state API (ray/util/state/common.py). Ray forgets:
 tasks beyond 100,000 or so, dead actors beyond 100,000, everything when the head starts anew. What is left is read, and what is
-missing is told.
+missing is told. (task_events_max_num_task_in_gcs and maximum_gcs_destroyed_actor_cached_count of ray_config_def.h.)
 """
 
 from collections.abc import Callable, Iterable
@@ -43,9 +43,10 @@ def read(ask: Ask, progress: Callable[[float], None] | None = None) -> tuple[lis
         drivers = len(jobs) - len(submitted)
         troubles.append(f"{drivers:,} jobs connected to Ray and were not submitted to it: how they ended is not known")
     rows: list[Job] = []
-    placeless = logs = 0
+    placeless = logs = cut = 0
     for index, job in enumerate(submitted):
-        ran = _ran(ask, text_in(job, "job_id"))
+        ran, whole = _ran(ask, text_in(job, "job_id"))
+        cut += not whole
         outcome = _OUTCOMES.get(text_in(job, "status"), "")
         error = ""
         logged: tuple[str, ...] = ()
@@ -62,6 +63,8 @@ def read(ask: Ask, progress: Callable[[float], None] | None = None) -> tuple[lis
             progress((index + 1) / len(submitted))
     if placeless:
         troubles.append(f"of {placeless:,} jobs Ray has forgotten where they ran: left out")
+    if cut:
+        troubles.append(f"of {cut:,} jobs Ray tells no more than {_LIMIT:,} tasks: nodes may be missing")
     return rows, troubles
 
 
@@ -84,17 +87,17 @@ def _hostnames(reply: object) -> dict[str, str]:
     }
 
 
-def _ran(ask: Ask, job_id: str) -> list[Document]:
-    """Tasks and actors of a job."""
+def _ran(ask: Ask, job_id: str) -> tuple[list[Document], bool]:
+    """Tasks and actors of a job, and whether these are all that Ray knows of."""
     if not job_id:
-        return []
+        return [], True
     query = {"filter_keys": "job_id", "filter_predicates": "=", "filter_values": job_id, "limit": _LIMIT, "detail": 1}
-    return [
-        each
-        for what in ("actors", "tasks")
-        for each in list_in(ask(f"/api/v0/{what}?" + urlencode(query)), "data", "result", "result")
-        if text_in(each, "job_id") == job_id and text_in(each, "class_name") != _SUPERVISOR
-    ]
+    ran, whole = [], True
+    for what in ("actors", "tasks"):
+        reply = list_in(ask(f"/api/v0/{what}?" + urlencode(query)), "data", "result", "result")
+        whole &= len(reply) < _LIMIT
+        ran += [each for each in reply if text_in(each, "job_id") == job_id and text_in(each, "class_name") != _SUPERVISOR]
+    return ran, whole
 
 
 def rows_of(

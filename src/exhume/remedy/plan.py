@@ -3,6 +3,7 @@
 A remedy never decides that something is wrong. It goes by the findings that it is given, or by what a person names.
 """
 
+import shlex
 from dataclasses import dataclass
 
 from exhume.errors import Refused, UsageError
@@ -60,7 +61,9 @@ class Planner:
         if is_finding(target) and not self._units.path(f"{target}.service"):
             told = ", ".join(dict.fromkeys(one.kind for one in report.findings)) if report is not None else ""
             raise UsageError(
-                f"there is no finding {printable(target)} in the report" + (f"; it has {told}" if told else "")
+                f"there is no finding {printable(target)} in the report"
+                + (f"; it has {told}" if told else "")
+                + ("" if target[1:].isdigit() else f"; nor is there a unit {printable(target)}.service")
                 if report is not None
                 else f"{printable(target)} is no unit of this node; of a finding the report must be named: --from"
             )
@@ -68,7 +71,7 @@ class Planner:
 
     def _of_unit(self, name: str, report: Told | None) -> Plan:
         about = [one for one in (report.findings if report is not None else ()) if one.unit == name]
-        why = about[0].summary if about else "it was named"
+        why = about[0].summary if about else "asked for by name"
         made = self._act(name, why)
         homes = _homes(about)
         after, relief = self._afterwards(homes or ("/",))
@@ -137,8 +140,10 @@ class Planner:
 
     def _for_good(self, name: str) -> tuple[Relief, ...]:
         """A node that is fixed by hand comes back sick with the next image."""
-        text = f"exhume fix {name} --for-image prints the same change for the image's recipe"
-        return (Relief(name, "a new node of the same image has it again", text),)
+        root = self._node.root
+        where = "" if root.own else f" --host {shlex.quote(root.path)}"
+        text = f"exhume fix {name}{where} --for-image prints the same change for the image's recipe"
+        return (Relief(name, "a new node of the same image, or the next build of it, has it again", text),)
 
 
 def _behind(report: Told) -> tuple[Seen, ...]:

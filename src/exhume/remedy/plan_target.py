@@ -16,6 +16,7 @@ from exhume.text import from_path, printable
 NODE = "node"
 _FINDING = re.compile(r"f\d{1,5}|[a-z]+(?:-[a-z]+)+")
 _CGROUPS = "/sys/fs/cgroup/"
+_NEAR = 0.8  # all names share their type, so that any two of them are a little alike
 
 
 def is_finding(text: str) -> bool:
@@ -34,7 +35,7 @@ def unit(text: str, tree: Tree, units: Units, manager: Manager | None) -> str:
     if not known and manager is not None:
         known = manager.state(name).load not in ("not-found", "error")
     if not known:
-        near = get_close_matches(name, units.layout.files, 1)
+        near = get_close_matches(name, units.layout.files, 1, _NEAR)
         hint = f", did you mean {printable(near[0])}?" if near else ""
         raise UsageError(f"there is no unit {printable(name)} on this node{hint}")
     return name

@@ -12,6 +12,7 @@ from typing import Literal
 from exhume.errors import Refused, UsageError
 from exhume.image.systemd import names
 from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
+from exhume.image.systemd.refused import actions
 from exhume.image.systemd.timespan import seconds
 from exhume.image.tree import Tree
 from exhume.remedy.manager import Manager
@@ -26,6 +27,9 @@ ETC = "/etc/systemd/system"
 Keep = Literal["no-restart", "start-limit", "do-nothing"]
 KEEPS: tuple[Keep, ...] = ("no-restart", "start-limit", "do-nothing")
 _SPARE_S, _LONGEST_S = 30.0, 600.0
+# StartLimitAction= is of starts alone. systemd.special(7) has the targets.
+_AT_ITS_END = ("FailureAction", "SuccessAction")
+_GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shutdown", "emergency", "rescue")
 # systemd.unit(5): what is found there comes before /etc.
 _EARLY = (
     "/etc/systemd/system.control",
@@ -77,6 +81,7 @@ class UnitPlanner:
                 relief.append(Relief(trigger, guard.sentence, f"it starts {own}, which is masked: that is refused by systemd"))
             else:
                 triggers.append(trigger)
+        self._no_harm([*triggers, *self._protection.stopped_with([*triggers, own]), own])
         steps: list[Step] = []
         for trigger in triggers:
             steps += self._stop(trigger, f"it would start {printable(own)} again")
@@ -85,11 +90,28 @@ class UnitPlanner:
                 other, f"systemd stops it with {printable(own)}; here it is written down, so that undo starts it"
             )
         steps += self._stop(own, why)
+        if (first := self._first(own)) is not None and first.place.role == "transient":
+            text = "once it is stopped nothing is left of it, so that undo cannot start it again: whoever made it has to"
+            relief.append(Relief(own, "it is a transient unit, made by systemd-run or a program", text))
         changes: list[Step] = []
         for unit in (*triggers, own):
             changes += self._unlinked(unit, relief)
             changes += self._masked(unit)
         return Made((*steps, *changes, *self._reloaded(changes)), tuple(relief))
+
+    def _no_harm(self, stopped: list[str], prepared: str = "") -> None:
+        """Refused where the end of a unit is the machine's: a stop is an end, and one that takes too long a failure.
+
+        Of the one that is `prepared` a drop-in has taken the settings away by then; a dependency no drop-in can take.
+        """
+        for unit in stopped:
+            found = [f"{key}={value}" for key, value in actions(self._units.merged(unit)).items() if key in _AT_ITS_END]
+            if found and unit != prepared:
+                hint = "; --keep do-nothing switches that off and leaves the unit in place, after which this can be done"
+                raise Refused(f"{printable(unit)} takes the machine down when it ends ({', '.join(found)}){hint}")
+            for other in self._units.graph.of(unit, "OnFailure", "OnSuccess"):
+                if names.kind(other) == "target" and names.prefix(other) in _GOES_DOWN:
+                    raise Refused(f"{printable(unit)} takes the machine down when it ends: it starts {printable(other)} then")
 
     def keep(self, name: str, how: Keep, why: str) -> Made:
         """A drop-in that breaks the loop and leaves the unit where it is."""
@@ -102,15 +124,16 @@ class UnitPlanner:
             raise UsageError(f"{printable(name)} is masked: there is no loop to break")
         sections = self._units.merged(own)
         content = {
-            "no-restart": no_restart,
+            "no-restart": lambda: no_restart(sections),
             "start-limit": lambda: start_limit(sections, self._units.defaults),
-            "do-nothing": do_nothing,
+            "do-nothing": lambda: do_nothing(sections),
         }[how]()
         path = self._drop_in(own)
         written = write_file(path, content, f"breaks the loop of {printable(own)} and leaves the unit in place: {why}")
         steps = [written, *self._reloaded([written])]
         if how == "do-nothing" and self._up(own):
             following = self._following([own])
+            self._no_harm([*following, own], prepared=own)
             for other in following:
                 steps += self._stop(other, f"systemd stops it with {printable(own)}; it is started again below")
             steps += self._stop(own, "what runs now is still what ran before")
@@ -167,7 +190,11 @@ class UnitPlanner:
             if first.place.role == "transient":
                 return []  # it goes when it is stopped
             why = f"a mask in /etc comes after {first.place.written}, so that the unit is left with nothing to run"
-            return [write_file(self._drop_in(unit), do_nothing(), why)] if names.kind(unit) == "service" else []
+            return (
+                [write_file(self._drop_in(unit), do_nothing(self._units.merged(unit)), why)]
+                if names.kind(unit) == "service"
+                else []
+            )
         if first is not None and first.masks and first.place.written == ETC:
             return []
         here = first is not None and first.place.written == ETC and not first.target

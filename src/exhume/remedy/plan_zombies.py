@@ -53,7 +53,7 @@ def steps(zombies: Zombies, homes: tuple[str, ...], how: Reboot, most: int) -> t
     elif zombies.going:
         for home in homes:
             why = f"{zombies.going:,} zombies can go without a reboot"
-            made.append(purge(home, why if len(homes) == 1 else f"of {why}, those below"))
+            made.append(purge(home, why if len(homes) == 1 else f"those below it; on the whole node {why}"))
     if zombies.staying and zombies.staying >= most:
         why = f"{zombies.staying:,} zombies are held by what a purge does not reach"
         if how == "now":
