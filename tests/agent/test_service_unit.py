@@ -21,6 +21,7 @@ def here() -> str:
     command = f"ExecStart={sys.executable} -m exhume agent"
     text = UNIT.read_text()
     assert "ExecStart=/usr/bin/exhume agent\n" in text
+    text = text.replace("PrivateTmp=yes", "PrivateTmp=no")  # these modules may lie in /tmp
     return text.replace("ExecStart=/usr/bin/exhume agent", f"Environment=PYTHONPATH={path}\n{command}")
 
 

@@ -121,6 +121,19 @@ def test_what_cannot_be_undone_is_skipped_and_named(root: Path, tmp_path: Path, 
     assert "Not done, because it cannot be undone: remove-empty-cgroups /sys/fs/cgroup/memory/leaked." in said
 
 
+def test_a_report_of_another_node_is_read_and_not_carried_out(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "etc/hostname").write_text("node-7\n")
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-8"}}))
+    before = tree(root)
+    assert run(root, "fix", "ecs.service", "--from", str(report)) == 0
+    assert "the report is of node-8, and this is node-7" in capsys.readouterr().err
+    assert run(root, "fix", "ecs.service", "--from", str(report), "--apply", "--yes") == 2
+    assert tree(root) == before
+
+
 def test_what_is_protected_is_refused_whatever_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree(root)
     for target in ("kubelet", f"/{LIB}/kubelet.service", "/system.slice"):

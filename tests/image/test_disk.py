@@ -175,6 +175,15 @@ def test_a_journal_that_was_not_replayed_is_said(root: Path, tmp_path: Path) -> 
         assert tree.read("/etc/os-release") == b'PRETTY_NAME="A node"\n'
 
 
+def test_a_disk_that_is_cut_off_is_said(root: Path, tmp_path: Path) -> None:
+    make_file_system(root, tmp_path / "disk", size="16M")
+    with open_image(str(tmp_path / "disk")) as tree:
+        assert not tree.troubles
+    os.truncate(tmp_path / "disk", 15 << 20)
+    with open_image(str(tmp_path / "disk")) as tree:
+        assert tree.troubles == ["Its end cannot be read: the disk is smaller than the file system that is on it."]
+
+
 def test_a_sparse_file_of_ten_gigabytes_on_a_disk_is_cut(tmp_path: Path) -> None:
     (tmp_path / "root/etc").mkdir(parents=True)
     with open(tmp_path / "root/etc/sparse.service", "wb") as file:

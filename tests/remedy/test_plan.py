@@ -424,10 +424,15 @@ def test_a_drop_in_makes_it_safe_to_stop(place: Place) -> None:
     place.put(f"{LIB}/down.service", f"[Unit]\nSuccessAction=reboot\n{AGENT}")
     assert place.manager is not None
     place.manager.set(**{"down.service": "active"})
-    planned = place.plan("down.service", wishes=Wishes(keep="do-nothing"))
-    assert [step.kind for step in planned.steps] == ["write-file", "reload", "stop-unit", "start-unit"]
+    with pytest.raises(Refused, match=r"exhume fix down\.service --keep no-restart switches that off"):
+        place.plan("down.service", wishes=Wishes(keep="do-nothing"))
+    planned = place.plan("down.service", wishes=Wishes(keep="no-restart"))
+    assert [step.kind for step in planned.steps] == ["write-file", "reload"]
     place.put(f"{ETC}/down.service.d/zz-exhume.conf", planned.steps[0].content.decode())
     assert ("stop-unit", "down.service") in kinds(place.plan("down.service"))
+    again = place.plan("down.service", wishes=Wishes(keep="do-nothing"))
+    assert [step.kind for step in again.steps] == ["write-file", "reload", "stop-unit", "start-unit"]
+    assert b"SuccessAction=none" in again.steps[0].content
 
 
 def test_what_may_be_a_unit_or_a_finding_and_is_neither_is_told_as_both(place: Place) -> None:
@@ -442,3 +447,34 @@ def test_of_a_transient_unit_nothing_is_left_to_undo(place: Place) -> None:
     place.put("/run/systemd/transient/run-1.service", AGENT)
     planned = place.plan("run-1.service")
     assert any("undo cannot start it again" in one.text for one in planned.relief if one.target == "run-1.service")
+
+
+def test_a_loop_that_the_verdict_does_not_blame_is_told_and_left_alone(place: Place) -> None:
+    loop = {"kind": "crash-loop", "subject": "lp.service", "severity": "critical", "summary": "it loops"}
+    full = report({"kind": "cpu-full", "subject": "node"}, loop, cause="cpu-full", culprits=())
+    plan = place.plan("node", replace(full, chain=("f1",)))
+    assert ("stop-unit", "lp.service") not in kinds(plan)
+    told_of = next(one for one in plan.relief if one.target == "lp.service")
+    assert told_of.text.endswith("exhume fix lp.service")
+    assert not any(
+        one.target == "ecs.service" and "does not blame" in one.text for one in place.plan("node", report(LEAK)).relief
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("ExecStop=/bin/systemctl stop kubelet", True),
+        ("ExecStopPost=-/bin/sh -c 'sleep 1; systemctl restart node-agent.service'", True),
+        ("ExecStop=/usr/bin/systemctl --no-block kill agent.service", False),
+        ("ExecStop=/usr/bin/agent --stop --socket /run/dbus/socket", False),
+    ],
+)
+def test_a_unit_whose_stop_acts_on_a_protected_one_is_not_stopped(place: Place, line: str, refused: bool) -> None:
+    place.link(f"{ETC}/node-agent.service", f"{LIB}/kubelet.service")
+    place.put(f"{LIB}/stopper.service", f"{AGENT}{line}\n")
+    if refused:
+        with pytest.raises(Refused, match=r"stopper\.service acts on .* when it is stopped \(ExecStop=\), which is protected"):
+            place.plan("stopper.service", wishes=Wishes(force=True))
+    else:
+        assert ("stop-unit", "stopper.service") in kinds(place.plan("stopper.service"))

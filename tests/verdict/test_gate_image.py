@@ -1,5 +1,6 @@
 """The gate without a running node: what an audit of the image finds, as checks."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from exhume.image.directory import Directory
 from exhume.verdict.audit_tree import audit_tree
-from exhume.verdict.gate_image import HARMFUL, UNLISTED, image_checks
+from exhume.verdict.gate_image import HARMFUL, UNLISTED, UNREAD, image_checks
 from exhume.verdict.gate_model import Check
 from exhume.verdict.policy import Listed, Policy, first_policy
 from tests.image.incident import incident
@@ -85,3 +86,16 @@ def test_units_of_which_none_starts_are_half_an_image(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "agent.service").write_text("[Service]\nExecStart=/opt/agent\nRestart=always\nRestartSec=10\n")
     assert {check.status for check in judged(tmp_path, Policy()).values()} == {"unknown"}
+
+
+def test_what_could_not_be_read_is_no_pass(image: Path) -> None:
+    assert UNREAD not in judged(image)
+    with Directory(str(image)) as tree:
+        whole = audit_tree(tree, None)
+    said = "/etc/systemd/system cannot be read: Permission denied."
+    for trouble, status, code in ((said, "unknown", 3), ("/etc/cron.d/x: line 3 is not understood.", "warning", 0)):
+        hidden = replace(whole, inventory=replace(whole.inventory, troubles=(trouble,)), findings=(), drift=())
+        checks = {check.name: check for check in image_checks(hidden, False)}
+        assert checks[UNREAD].status == status
+        assert trouble in checks[UNREAD].message
+        assert hidden.exit_code == code

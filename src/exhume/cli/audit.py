@@ -34,7 +34,7 @@ The policy is a TOML file with a section [agents."NAME"] for each thing that may
 images (globs of the images that may have it), keep = true (needed, whatever an audit finds). What differs is drift.
 
 exit code: 0 nothing to do; 1 something is unused, is known for a lesser harm, may restart for ever although it is needed, or
-differs from the policy; 2 something harms the node or can; 3 it could not be judged"""
+differs from the policy; 2 something harms the node or can; 3 it could not be judged, or parts of it not be read"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

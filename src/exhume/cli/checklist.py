@@ -15,7 +15,7 @@ Walks an incident with leaked memory cgroups through its steps and says of each 
 version, the zombies by name, the cause (before anybody adds nodes, which inherit the leak), the audit of what starts by itself,
 the culprit disabled, the zombies let go, ten minutes of validation, and the policy that keeps it from coming back.
 
-It changes nothing. Evidence is the live node, the flight recorder's folder, and what audit, fix and verify have kept in
+It changes nothing. Evidence is the live node, the flight recorder's folder, what fix and verify have kept, and a kept audit, in
 /var/lib/exhume. The first step that is open comes with the command to type."""
 EPILOG = """\
 examples:

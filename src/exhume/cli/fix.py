@@ -149,10 +149,29 @@ def _report(args: argparse.Namespace, target: str) -> "Told | None":
     from exhume.remedy.plan_target import NODE, is_finding
 
     if args.report is not None:
-        return from_file(args)
+        told = from_file(args)
+        _same_node(args, told)
+        return told
     if target == NODE or (is_finding(target) and "-" in target):
         return from_node(args)
     return None
+
+
+def _same_node(args: argparse.Namespace, told: "Told") -> None:
+    """Another node's report may be read here, to see what would be done; what is done here must be for this one's own."""
+    from exhume.node.cgroups import Tree
+    from exhume.node.facts import facts
+    from exhume.node.root import Root
+
+    root = Root(args.host)
+    here = facts(root, Tree(root).layout)
+    if told.hostname and here.hostname and told.hostname != here.hostname:
+        said = f"the report is of {printable(told.hostname)}, and this is {printable(here.hostname)}"
+        if args.apply:
+            raise Refused(f"{said}: carry it out there, or make a report here (exhume check --json)")
+        sys.stderr.write(f"exhume: {said}\n")
+    elif told.boot_id and here.boot_id and told.boot_id != here.boot_id:
+        sys.stderr.write("exhume: the report is from before the last boot: what it counted may be gone\n")
 
 
 def _apply(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:

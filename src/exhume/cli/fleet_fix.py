@@ -19,10 +19,12 @@ Rolls a remedy out over the sick nodes of a fleet: a canary first, then in waves
 stopped by the first that fails. Prints the plan and does nothing unless --apply is given.
 
 --exec is the command for one node, run without a shell: {node} and {target} are filled in. It is taken for proven when it ends
-with 0 and, where it prints a proof (exhume fix --verify --json), that one passed."""
+with 0 and, where it prints a proof as JSON, that one passed. exhume fix --verify ends with 0 only if the proof passed; what it
+needs to let zombies go without asking is --yes-irreversible."""
 EPILOG = """\
 examples:
-  exhume fleet fix nodes.csv ecs.service --exec 'ssh {node} sudo exhume fix {target} --apply --yes --verify --json'
+  exhume fleet fix nodes.csv ecs.service \\
+    --exec 'ssh {node} sudo exhume fix {target} --apply --yes --yes-irreversible --verify'
   exhume fleet fix http://prometheus:9090 ecs.service --exec '...' --at-most 5 --apply
   exhume fleet fix nodes.csv ecs.service --exec '...' --apply --resume     go on where it stopped
 

@@ -51,6 +51,9 @@ examples:
   sudo exhume zombies                 name every zombie memory cgroup
   sudo exhume zombies purge --dry-run what could be let go without a reboot
   sudo exhume fix ecs.service         the plan that puts it right; --apply carries it out, exhume undo takes it back
+  sudo exhume verify --for 10m        the proof that it worked
+  exhume audit --root /mnt/image      what an image starts by itself; exhume gate for pipelines
+  exhume fleet cohorts fleet          many nodes: what the sick ones share
   sudo exhume record --for 12h /data  leave it on; then exhume heat /data, exhume flame /data --at 12:04:31 --for 300ms
   exhume flame perf.data              of files that you have; exhume import puts several on one time axis
   exhume help check                   everything about a command

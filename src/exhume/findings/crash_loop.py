@@ -69,7 +69,9 @@ def _finding(loops: list[Loop]) -> Finding:
     severity: Severity = "warning" if any(loop.crashes for loop in loops) else "info"
     told = next((loop for loop in loops if loop.crashes), first)
     summary = f"{printable(first.subject)} {told.said}"
-    start, end = min(loop.start for loop in loops), max(loop.end for loop in loops)
+    # When it went on is known by those that saw it go on: a count that systemd keeps is as high after the loop as in it.
+    seen = [loop for loop in loops if loop.crashes] or loops
+    start, end = min(loop.start for loop in seen), max(loop.end for loop in seen)
     return Finding(KIND, first.subject, severity, start, end, summary, tuple(evidence))
 
 

@@ -52,6 +52,8 @@ class Disk:
         self._cached = 0
         self._numbers: dict[str, int] = {}
         self._entries: dict[int, Entry] = {}
+        if files.cut_off:
+            complain(self.troubles, "Its end cannot be read: the disk is smaller than the file system that is on it.")
         if files.dirty:
             complain(self.troubles, "Its journal holds writes that are not in their places yet; they were not read.")
 

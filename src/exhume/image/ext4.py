@@ -61,6 +61,9 @@ class Ext4:
         self._descriptor = _u16(raw, 0xFE) if self._wide else 32
         if not 32 <= self._descriptor <= 1024:
             raise Damaged("its superblock is damaged")
+        count = _u32(raw, 0x04) | (_u32(raw, 0x150) << 32 if self._wide else 0)  # s_blocks_count_lo and _hi
+        self.cut_off = count * self.block > blocks.size
+        """Whether the disk is smaller than its file system: what is behind its end reads as if it were not there."""
         self._table = (first + 1) * self.block
         self.filetype = bool(incompatible & _FILETYPE)
         self.dirty = bool(incompatible & _RECOVER)

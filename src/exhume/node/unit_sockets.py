@@ -82,7 +82,8 @@ def _holders(root: Root) -> tuple[dict[int, list[int]], str]:
                 found[int(target[8:-1])].append(pid)
     if len(pids) > MOST_PROCESSES:
         return found, f"only {MOST_PROCESSES:,} of {len(pids):,} processes were looked at"
-    return found, f"the open files of {denied:,} process{'es' * (denied > 1)} are not readable without root" if denied else ""
+    why = "not readable without root" if os.geteuid() else "kept from us, root or not"
+    return found, f"the open files of {denied:,} process{'es' * (denied > 1)} are {why}" if denied else ""
 
 
 def _best(owners: Owners, pids: Iterable[int]) -> str:

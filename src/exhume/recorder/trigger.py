@@ -37,9 +37,9 @@ class Incident(NamedTuple):
 class Trigger:
     """`judge` says what is wrong in a recording; this holds the recording it is given."""
 
-    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = EVERY_NS) -> None:
+    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = 0) -> None:
         self._node = node
-        self._every_ns = every_ns
+        self._every_ns = every_ns or EVERY_NS
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
         self._base: dict[tuple[str, Labels], int] = {}

@@ -4,7 +4,7 @@ A remedy never decides that something is wrong. It goes by the findings that it 
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exhume.errors import Refused, UsageError
 from exhume.image.systemd.units import Units
@@ -55,7 +55,9 @@ class Planner:
         if target == NODE:
             if report is None:
                 raise UsageError("a plan for the node needs a report")
-            return self._of_findings(NODE, report.summary, _behind(report))
+            behind = _behind(report)
+            made = self._of_findings(NODE, report.summary, behind)
+            return replace(made, relief=(*made.relief, *_besides(report, behind)))
         if report is not None and is_finding(target) and (found := report.find(target)):
             return self._of_findings(target, found[0].summary, found, named=True)
         if is_finding(target) and not self._units.path(f"{target}.service"):
@@ -153,6 +155,14 @@ def _behind(report: Told) -> tuple[Seen, ...]:
         blamed = [one for one in report.findings if one.unit in report.culprits or one.subject in report.culprits]
         return _in_order(chain, blamed)
     return tuple(one for one in report.findings if one.serious)
+
+
+def _besides(report: Told, behind: tuple[Seen, ...]) -> tuple[Relief, ...]:
+    """Units that are in trouble and that the verdict does not blame: a plan for the node leaves them alone, and says so."""
+    done = {one.unit for one in behind}
+    found = {one.unit: one for one in report.findings if one.serious and one.kind in OF_UNITS and one.unit not in done}
+    text = "the verdict does not blame it, so that this plan leaves it alone: exhume fix {}"
+    return tuple(Relief(name, one.summary, text.format(shlex.quote(name))) for name, one in found.items() if name)
 
 
 def _in_order(*lists: list[Seen]) -> tuple[Seen, ...]:

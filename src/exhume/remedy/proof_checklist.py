@@ -121,7 +121,8 @@ def audit(known: Known) -> Step:
     name = "audit what starts by itself"
     if known.audit is None:
         why = known.why.get("audit", "no audit is kept")
-        return Step(name, "open", why, "sudo sh -c 'exhume audit --json > /var/lib/exhume/audit.json'")
+        keep = "mkdir -p /var/lib/exhume; exhume audit --json > /var/lib/exhume/audit.json"
+        return Step(name, "open", why, f"sudo sh -c '{keep}'")
     return Step(name, "done", _audited(known.audit))
 
 

@@ -73,8 +73,11 @@ def do_nothing(sections: Sections | None = None) -> bytes:
 
 
 def _harmless(sections: Sections | None) -> list[str]:
-    """A loop that ends must not take the machine down with it: now that it is given up, StartLimitAction=reboot would."""
-    return [f"{key}=none" for key in (actions(sections) if sections is not None else ())]
+    """A loop that ends must not take the machine down with it: now that it is given up, StartLimitAction=reboot would.
+
+    What an earlier drop-in of ours took back is taken back again: the new one is written over it.
+    """
+    return [f"{key}=none" for key in (actions(sections, ever=True) if sections is not None else ())]
 
 
 def _text(why: str, unit: list[str], service: list[str]) -> bytes:

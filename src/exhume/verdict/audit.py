@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
-from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING
 from exhume.image.catalogue import Agent, Catalogue
 from exhume.image.model import Inventory, Service
 from exhume.image.needs import Facts
@@ -74,13 +74,18 @@ class Audit:
         return [unit for unit in self.units if unit.judgement == judgement]
 
     @property
+    def unread(self) -> bool:
+        """Whether a file or a directory of it could not be read at all: then nothing is known of what it starts."""
+        return any("cannot be read:" in trouble for trouble in self.inventory.troubles)
+
+    @property
     def exit_code(self) -> int:
-        """Critical is what harms the node; a warning is what somebody should look at."""
+        """Critical is what harms the node; a warning is what somebody should look at. What was not read is not healthy."""
         if any(finding.severity == "critical" for finding in self.findings):
             return EXIT_CRITICAL
         if self.drift or any(finding.severity == "warning" for finding in self.findings):
             return EXIT_WARNING
-        return EXIT_HEALTHY
+        return EXIT_CANNOT_JUDGE if self.unread else EXIT_HEALTHY
 
 
 def audit(

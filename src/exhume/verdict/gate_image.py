@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from exhume.text import printable
-from exhume.verdict.gate_model import Blamed, Check
+from exhume.verdict.gate_model import Blamed, Check, Status
 
 if TYPE_CHECKING:
     from exhume.verdict.audit import Audit
 
-HARMFUL, UNLISTED = "harmful-services", "unlisted-services"
+HARMFUL, UNLISTED, UNREAD = "harmful-services", "unlisted-services", "unread"
+_MOST_UNREAD = 20
+_UNREAD_HELP = "What was not read may start anything. Read the image as root, and mend what is damaged in it."
 _HARMFUL_HELP = (
     "It is known to harm nodes, or can restart for ever because no start limit can stop it: disable it in the image, or let "
     "the policy keep it if somebody answers for it."
@@ -25,7 +27,19 @@ def image_checks(audit: "Audit", with_policy: bool) -> tuple[Check, ...]:
         nothing = f"nothing was found there that starts by itself{why}"
         names = (HARMFUL, UNLISTED) if with_policy else (HARMFUL,)
         return tuple(Check(name, "unknown", nothing, limit=0) for name in names)
-    return (_harmful(audit), *((_unlisted(audit),) if with_policy else ()))
+    return (_harmful(audit), *((_unlisted(audit),) if with_policy else ()), *_unread(audit))
+
+
+def _unread(audit: "Audit") -> tuple[Check, ...]:
+    """What could not be read may hold anything: it is no pass, and no check at all where everything was read."""
+    troubles = audit.inventory.troubles
+    if not troubles:
+        return ()
+    blamed = tuple(Blamed("", printable(trouble, 300)) for trouble in troubles[:_MOST_UNREAD])
+    status: Status = "unknown" if audit.unread else "warning"
+    many = f"{len(troubles):,} places" if len(troubles) > 1 else "one place"
+    said = f"{many} could not be read, or not as a whole: {printable(troubles[0], 200)}"
+    return (Check(UNREAD, status, said, len(troubles), 0, blamed, _UNREAD_HELP),)
 
 
 def _harmful(audit: "Audit") -> Check:

@@ -53,16 +53,22 @@ def service_type(sections: Sections) -> str:
     return "simple" if sections.lines("Service", "ExecStart") else "oneshot"
 
 
-def actions(sections: Sections) -> dict[str, str]:
-    """Settings with which the end of one unit is the end of the whole machine (systemd.unit(5)): reboot, poweroff and so on."""
+def actions(sections: Sections, ever: bool = False) -> dict[str, str]:
+    """Settings with which the end of one unit is the end of the whole machine (systemd.unit(5)): reboot, poweroff and so on.
+
+    With `ever` also those that a later file takes back.
+    """
     found = {}
     for key in MEANS:
         # StartLimitAction= and FailureAction= stood in [Service] before systemd 230 and 236, and are still taken from there.
         places = ("Unit",) if key == "SuccessAction" else ("Unit", "Service")
         said = [value for section, own, value in sections.assignments if own == key and section in places]
-        action = next((value for value in reversed(said) if value), "")
-        if action.removesuffix("-force").removesuffix("-immediate") in _DOWN:
-            found[key] = action
+        for action in reversed([value for value in said if value]):
+            if action.removesuffix("-force").removesuffix("-immediate") in _DOWN:
+                found[key] = action
+                break
+            if not ever:
+                break
     return found
 
 
