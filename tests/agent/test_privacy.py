@@ -186,4 +186,5 @@ def test_one_that_goes_into_a_pod_is_hidden_from_then_on() -> None:
                 process.kill()
         rows = [row for row in seen.kept.of(process.pid) if row.thread["comm"] == NAME]
     assert {row.thread["pod"] for row in rows} == {UID}
-    assert {frame["space"] for row in rows for frame in row.frames} == {"kernel"}
+    assert rows
+    assert "user" not in {frame["space"] for row in rows for frame in row.frames}  # it may have been in no kernel function
