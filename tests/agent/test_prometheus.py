@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from exhume.agent.dashboards import DASHBOARDS
 from exhume.agent.rules import SCRAPE_S, Making, printed
 from exhume.agent.rules_agent import ALERTS, RECORDS
@@ -20,6 +22,8 @@ from tests.agent.played import Played
 from tests.agent.prometheus import Prometheus, alertmanager, get, prometheus, promtool, until
 from tests.agent.test_dashboards import queries
 from tests.incidents.zombies import as_published
+
+pytestmark = pytest.mark.ci
 
 SPEED = 100.0
 # Twice the usual 15 s, which the rules are to bear as well.

@@ -16,7 +16,7 @@ from exhume.recording.folder import Folder
 from tests.agent.agents import Agent, agent
 from tests.recorders import children, exhume
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an agent with everything on needs root")
+pytestmark = [pytest.mark.ci, pytest.mark.skipif(os.geteuid() != 0, reason="an agent with everything on needs root")]
 
 
 def alive(pid: int) -> bool:

@@ -14,6 +14,8 @@ import pytest
 from exhume.agent import privileges
 from exhume.agent.privileges import NEEDS, capabilities, mounts
 
+pytestmark = pytest.mark.ci
+
 TOP = Path(__file__).parents[2]
 NUMBERS = {"BPF": "cap_39", "PERFMON": "cap_38"}  # include/uapi/linux/capability.h; setpriv of 2022 knows them by number alone
 NEEDED = capabilities(())

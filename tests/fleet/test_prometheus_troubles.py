@@ -13,6 +13,8 @@ from exhume.fleet.prometheus_http import Client
 from tests.agent.prometheus import Prometheus, free_port
 from tests.fleet.served import Answer, Asked, History, proxied, served
 
+pytestmark = pytest.mark.ci
+
 DAY_S = 86_400.0
 WINDOW_S = 2 * DAY_S
 

@@ -15,6 +15,8 @@ from exhume.image.catalogue import load
 from exhume.image.directory import Directory
 from tests.image.roots import debian
 
+pytestmark = pytest.mark.ci
+
 SCRIPT = r"""
 set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=upper,workdir=work" merged

@@ -36,6 +36,8 @@ from tests import systemd
 from tests.remedy.nodes import Crash
 from tests.remedy.test_steps_systemd import AtAChange, active, restarts, shown, tree, wait
 
+pytestmark = pytest.mark.ci
+
 ALL = Consent(True, True)
 FILES = 4000
 AGENT = """\

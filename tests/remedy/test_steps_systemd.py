@@ -22,6 +22,8 @@ from exhume.remedy.steps.units import reload, reset_failed, restart_unit, start_
 from tests import systemd
 from tests.remedy.nodes import Crash
 
+pytestmark = pytest.mark.ci
+
 LOOP = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/false\nRestart=always\nRestartSec=200ms\n"
 UNITS = {
     "ecs.service": LOOP + "[Install]\nWantedBy=multi-user.target\nAlias=agent.service\n",
