@@ -15,6 +15,8 @@ from tests.agent.prometheus import needs, prometheus, promtool, until
 from tests.agent.test_dashboards import queries
 from tests.lab.runs import needs_root
 
+pytestmark = pytest.mark.ci
+
 # Five minutes are 30 s then, in which the agent's own minute does not become shorter.
 SPEED = 10.0
 SCALE = 3000

@@ -14,6 +14,8 @@ import pytest
 from tests import systemd
 from tests.zombies import PARENT, remove, unavailable
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "exhume", "gate"]
 

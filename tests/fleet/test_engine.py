@@ -20,6 +20,8 @@ from exhume.fleet.engine import VARIABLE, Part, Progress, Result, chosen, groupe
 from exhume.fleet.jobs import explain
 from exhume.fleet.model import Job
 
+pytestmark = pytest.mark.ci
+
 NOON = datetime(2025, 3, 1, 12)
 
 

@@ -9,6 +9,8 @@ from exhume.fleet import sources
 from tests.cluster import servers
 from tests.cluster.objects import make_node
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Cluster]:

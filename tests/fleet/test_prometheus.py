@@ -14,6 +14,8 @@ from exhume.fleet.sources import open as open_source
 from tests.agent.prometheus import Prometheus
 from tests.fleet.served import EVERY_S, History, served
 
+pytestmark = pytest.mark.ci
+
 DAY_S = 86_400.0
 DAYS = 3.0
 WINDOW_S = 2.5 * DAY_S
