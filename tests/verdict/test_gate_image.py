@@ -8,9 +8,9 @@ import pytest
 
 from exhume.image.directory import Directory
 from exhume.verdict.audit_tree import audit_tree
-from exhume.verdict.gate_image import HARMFUL, UNLISTED, UNREAD, image_checks
+from exhume.verdict.gate_image import GENERATORS, HARMFUL, UNLISTED, UNREAD, image_checks
 from exhume.verdict.gate_model import Check
-from exhume.verdict.policy import Listed, Policy, first_policy
+from exhume.verdict.policy import Listed, Policy, drift, first_policy
 from tests.image.incident import incident
 
 TODAY = date(2026, 4, 1)
@@ -23,7 +23,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judged(image: Path, policy: Policy | None = None) -> dict[str, Check]:
     with Directory(str(image)) as tree:
-        return {check.name: check for check in image_checks(audit_tree(tree, policy, today=TODAY), policy is not None)}
+        return {check.name: check for check in image_checks(audit_tree(tree, policy, today=TODAY), policy)}
 
 
 def owned(image: Path, **changes: Listed) -> Policy:
@@ -95,7 +95,22 @@ def test_what_could_not_be_read_is_no_pass(image: Path) -> None:
     said = "/etc/systemd/system cannot be read: Permission denied."
     for trouble, status, code in ((said, "unknown", 3), ("/etc/cron.d/x: line 3 is not understood.", "warning", 0)):
         hidden = replace(whole, inventory=replace(whole.inventory, troubles=(trouble,)), findings=(), drift=())
-        checks = {check.name: check for check in image_checks(hidden, False)}
+        checks = {check.name: check for check in image_checks(hidden, None)}
         assert checks[UNREAD].status == status
         assert trouble in checks[UNREAD].message
         assert hidden.exit_code == code
+
+
+def test_a_generator_that_is_not_known_is_no_pass_until_somebody_answers_for_it(image: Path) -> None:
+    path = "/usr/lib/systemd/system-generators/fleet-\x1b[31m-generator"
+    with Directory(str(image)) as tree:
+        audit = audit_tree(tree, today=TODAY)
+    assert GENERATORS not in {check.name for check in image_checks(audit, None)}
+    strange = replace(audit, inventory=replace(audit.inventory, unknown=(path,)))
+    (check,) = (check for check in image_checks(strange, None) if check.name == GENERATORS)
+    assert check.status == "warning"
+    assert [blamed.path for blamed in check.blamed] == [path]
+    assert "\x1b" not in check.message
+    listed = Policy((Listed("/usr/lib/systemd/system-generators/fleet-*", "platform", "names its own units"),))
+    assert GENERATORS not in {check.name for check in image_checks(strange, listed)}
+    assert drift(listed, strange.inventory, TODAY)[-1].kind != "gone"

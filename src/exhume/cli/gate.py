@@ -162,7 +162,7 @@ def _by_files(args: argparse.Namespace, path: str) -> "tuple[Check, ...]":
     progress = Progress("reading")
     try:
         with opened(path, args.image is not None) as tree:
-            return image_checks(audit_tree(tree, policy, progress=progress), policy is not None)
+            return image_checks(audit_tree(tree, policy, progress=progress), policy)
     finally:
         progress.clear()
 

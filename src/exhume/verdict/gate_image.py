@@ -8,8 +8,9 @@ from exhume.verdict.gate_model import Blamed, Check, Status
 
 if TYPE_CHECKING:
     from exhume.verdict.audit import Audit
+    from exhume.verdict.policy import Policy
 
-HARMFUL, UNLISTED, UNREAD = "harmful-services", "unlisted-services", "unread"
+HARMFUL, UNLISTED, UNREAD, GENERATORS = "harmful-services", "unlisted-services", "unread", "generators"
 _MOST_UNREAD = 20
 _UNREAD_HELP = "What was not read may start anything. Read the image as root, and mend what is damaged in it."
 _HARMFUL_HELP = (
@@ -17,17 +18,33 @@ _HARMFUL_HELP = (
     "the policy keep it if somebody answers for it."
 )
 _UNLISTED_HELP = 'Everything that starts by itself has an owner: list it in the policy, [agents."NAME"], or disable it.'
+_GENERATORS_HELP = (
+    "A generator makes units at boot, and nothing in an image is run: see what it makes on a node that has booted, in "
+    '/run/systemd/generator, and list the generator in the policy, [agents."/usr/lib/systemd/system-generators/NAME"].'
+)
 # What the policy must not let pass, and what somebody should look at. What is gone from an image harms nobody.
 _FAILS, _WARNS = ("new", "not-allowed"), ("past-review", "no-owner")
 
 
-def image_checks(audit: "Audit", with_policy: bool) -> tuple[Check, ...]:
+def image_checks(audit: "Audit", policy: "Policy | None") -> tuple[Check, ...]:
     if not any(service.starts for service in audit.inventory.services):  # it does not even boot: half an image, or none
         why = f": {printable(audit.troubles[0])}" if audit.troubles else "; is it the root of an image?"
         nothing = f"nothing was found there that starts by itself{why}"
-        names = (HARMFUL, UNLISTED) if with_policy else (HARMFUL,)
+        names = (HARMFUL,) if policy is None else (HARMFUL, UNLISTED)
         return tuple(Check(name, "unknown", nothing, limit=0) for name in names)
-    return (_harmful(audit), *((_unlisted(audit),) if with_policy else ()), *_unread(audit))
+    listed = () if policy is None else (_unlisted(audit),)
+    return (_harmful(audit), *listed, *_unread(audit), *_generators(audit, policy))
+
+
+def _generators(audit: "Audit", policy: "Policy | None") -> tuple[Check, ...]:
+    """Those that are not known may start anything, unless somebody answers for them; no check where all are known."""
+    odd = [path for path in audit.inventory.unknown if policy is None or policy.find(path) is None]
+    if not odd:
+        return ()
+    many = f"{len(odd):,} generators" if len(odd) > 1 else "one generator"
+    said = f"what {many} would start at boot cannot be told from the files: {', '.join(map(printable, odd[:3]))}"
+    blamed = tuple(Blamed(path, f"{printable(path)}: what it makes at boot is not known", path) for path in odd)
+    return (Check(GENERATORS, "warning", said, len(odd), 0, blamed, _GENERATORS_HELP),)
 
 
 def _unread(audit: "Audit") -> tuple[Check, ...]:

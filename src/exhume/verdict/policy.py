@@ -164,6 +164,9 @@ def drift(policy: Policy, inventory: Inventory, today: date) -> tuple[Drift, ...
                 found.append(Drift("new", service.name, f"it starts by itself{how}, and the policy does not list it"))
             continue
         seen.setdefault(listed.name, []).append(service.name)
+    for path in inventory.unknown:  # generators that are not known: listed by path, if at all
+        if (listed := policy.find(path)) is not None:
+            seen.setdefault(listed.name, []).append(path)
     for listed in policy.agents:
         allowed = not listed.images or any(fnmatchcase(name, glob) for glob in listed.images for name in here)
         there = seen.get(listed.name, [])
