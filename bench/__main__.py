@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from bench import agent, audit, check, fleet, imports, latency, record, store, verdict, verify, view, zombies
+from bench import agent, audit, check, fleet, imports, latency, latency_ping_pong, record, store, verdict, verify, view, zombies
 from bench.measure import Row
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     "latency-announce": latency.latency_announce,
     "latency-healthy": latency.latency_healthy,
     "latency-overhead": latency.latency_overhead,
+    "latency-ping-pong": latency_ping_pong.latency_ping_pong,
     "verdict-time": verdict.verdict_time,
     "diagnose-cost": verdict.diagnose_cost,
     "verify-lab": verify.verify_lab,

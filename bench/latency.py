@@ -126,35 +126,6 @@ def _received() -> int:
     return next(int(line.split(":")[1].split()[1]) for line in done.stdout.splitlines() if line.strip().startswith(FAR + ":"))
 
 
-def _ping_ponged(seconds: float) -> float:
-    return _rate(_ping_pong(seconds))
-
-
-_PING_PONG = """
-import os, sys, time
-a, b = os.pipe(); c, d = os.pipe()
-os.sched_setaffinity(0, {1})
-if not os.fork():
-    while True:
-        os.write(d, os.read(a, 1))
-begin = now = time.perf_counter()
-n = 0
-while now < begin + float(sys.argv[1]):
-    for _ in range(100):
-        os.write(b, b"x"); os.read(c, 1)
-    n += 100
-    now = time.perf_counter()
-print(n / (now - begin))
-sys.stdout.flush()
-os.killpg(os.getpgid(0), 9)
-"""
-
-
-def _ping_pong(seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", _PING_PONG, str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-
-
 # Something that wakes as often as the watch and uses as much of a core, but looks at nothing: what any watcher would cost here.
 _NOTHING = """
 import os, sys, time
@@ -188,11 +159,10 @@ def _turns(load: Callable[[float], float]) -> tuple[list[float], list[float], li
 
 
 def latency_overhead() -> Iterator[Row]:
-    """Packets over veth, and a ping-pong over a pipe, without and with `exhume latency`, in interleaved turns."""
+    """Packets over veth without and with `exhume latency`, in interleaved turns."""
     for what, setup in (("packets/s over veth, no NAPI", False), ("packets/s over veth, NAPI thread", True)):
         with link(traffic=False, threaded=setup):
             yield from _overhead(what, *_turns(_delivered))
-    yield from _overhead("ping-pongs/s over a pipe, one core", *_turns(_ping_ponged))
 
 
 def _overhead(what: str, alone: list[float], beside: list[float], control: list[float]) -> Iterator[Row]:

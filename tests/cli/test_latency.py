@@ -135,9 +135,10 @@ def test_watching_goes_on_until_it_is_interrupted() -> None:
     assert watch.returncode == max(CODES[report["health"]] for report in reports)
 
 
-# As in test_check.py: once as root, so that every module is loaded when the interpreter's own files are out of reach.
+# As in test_check.py: once as root, so that every module is loaded when the interpreter's own files are out of reach; heapq is
+# what Counter.most_common loads when there is a stall to tell.
 AS_NOBODY = """
-import contextlib, io, os, sys
+import contextlib, heapq, io, os, sys
 from exhume.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()):
     main(["latency", "--for", "200ms", "--json"])

@@ -46,7 +46,7 @@ def test_every_part_of_the_watch_loads(story: Story) -> None:
 
 
 def test_probes_that_the_kernel_has_no_tracepoint_for_are_named(story: Story) -> None:
-    assert story.watch["sources"]["latency-windows"][1] == "500 ms of each 2 s"
+    assert story.watch["sources"]["latency-windows"][1] == "500 ms of each 2 s, the run queue 200 ms"
     _, _, said = story.watch["sources"]["latency-reclaim"][1].partition("without ")
     missing = dict(part.split(": ", 1) for part in said.split("; ")) if said else {}
     assert missing == {name: f"this kernel has no tracepoint {name}" for name in sorted(WITHOUT[story.kernel])}

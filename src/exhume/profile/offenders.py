@@ -19,7 +19,7 @@ from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.records import CONTEXT_MAX
 from exhume.profile.sampler import Sampler
 
-HZ = 199
+HZ = 99
 # So long samples are kept; of a core on which something waits, a minute.
 KEPT_NS, LONGEST_NS = 3_000_000_000, 60_000_000_000
 TAKE_NS = 250_000_000

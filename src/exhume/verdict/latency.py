@@ -243,8 +243,8 @@ def _number(fields: dict[str, str], name: str) -> int:
 
 def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen]:
     groups: dict[tuple[str, str, int, str, int, str], list[Histogram]] = {}
-    windows: dict[int, int] = {}
-    """By second. What was counted all the time, as stalls and reclaim are, is not in it."""
+    windows: dict[bool, dict[int, int]] = {True: {}, False: {}}
+    """Of the run queue and of the rest, by second. What was counted all the time, as stalls and reclaim are, is not in it."""
     for row in recording["latency"].rows():
         key = (row["what"], row["stage"], row["core"], row["device"], row["netns"], row["name"])
         histogram = Histogram(
@@ -252,9 +252,10 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
         )
         groups.setdefault(key, []).append(histogram)
         if _in_windows(row["what"], row["stage"]):
-            windows[row["time"]] = row["share"]
+            windows[row["what"] == "runqueue"][row["time"]] = row["share"]
     start, end = recording.window
-    measured = min(1.0, sum(windows.values()) / 1000 / max(1.0, (end - start) / 1e9))
+    seconds = max(1.0, (end - start) / 1e9)
+    measured = {which: min(1.0, sum(shares.values()) / 1000 / seconds) for which, shares in windows.items()}
     merged = {key: merge(parts) for key, parts in groups.items()}
     found = []
     for what, stage, core, device, netns, name in groups:
@@ -265,7 +266,7 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
         late = merged.get((what, "stall", core, device, netns, name), EMPTY) if waits else EMPTY
         worst = [s for s in stalls if waits and (s.what, s.core, s.device, s.netns) == (what, core, device, netns)]
         worst.sort(key=lambda stall: -stall.us)
-        share = measured if _in_windows(what, stage) else 1.0
+        share = measured[what == "runqueue"] if _in_windows(what, stage) else 1.0
         stage = "wait" if waits else stage
         found.append(ProbeSeen(what, stage, core, device, netns, name, whole, late, share, tuple(worst[:MOST_WORST])))
     order = {"napi": 0, "softirq": 1, "runqueue": 2, "reclaim": 3, "rstat": 4}

@@ -34,8 +34,9 @@ from exhume.kernel.bpf.maps import possible_cpus
 from exhume.node.latency import hot, hot_maps, probes
 from exhume.node.latency.histogram import Histogram
 from exhume.node.latency.hot import Hot, Napi, Taken, memory_bytes
-from exhume.node.latency.hot_maps import Vector
+from exhume.node.latency.hot_maps import TASK_BITS, TASKS, Vector
 from exhume.node.latency.probes import Probe, Probes
+from exhume.node.latency.run_queue import OTHER_BITS
 from tests.kernel.bpf.needs import needs_bpf
 from tests.node.latency import loaded
 from tests.node.latency.network import RECEIVER, Pair, veth_pair
@@ -66,8 +67,8 @@ def window(probe: Hot) -> Iterator[None]:
 def told(probe: Hot) -> Iterator[None]:
     """A window in which nothing is attached: the programs see what the test runs them with, on one core, and nothing else."""
     with pinned(first_cpu()):
-        probe._since_ns = time.monotonic_ns()
-        probe._write("since_ns", probe._since_ns)
+        probe._window.open()
+        probe._write("since_ns", probe._window.since_ns)
         try:
             yield
         finally:
@@ -192,14 +193,14 @@ def test_two_busy_processes_on_one_core_wait_for_each_other() -> None:
 def test_what_is_detached_counts_nothing() -> None:
     with Hot() as probe:
         loopback(50)
-        assert probe.take() == Taken(0, (), (), (), 0)
+        assert probe.take() == Taken(0, 0, (), (), (), 0)
         with window(probe):
             loopback(50)
         taken = probe.take()
         assert taken.softirqs
         assert taken.attached_ns > 0
         loopback(50)
-        assert probe.take() == Taken(0, (), (), (), 0)
+        assert probe.take() == Taken(0, 0, (), (), (), 0)
 
 
 @needs_test_run
@@ -258,6 +259,60 @@ def test_a_thread_that_has_to_make_room_waits_and_one_that_goes_to_sleep_does_no
                 probe.program("sched_switch").run(preempt, task, 0)
                 probe.program("sched_switch").run(0, 0, task)
             assert sum(r.wait.count for r in probe.take().runqueues) == counted
+
+
+@needs_test_run
+def test_a_thread_is_known_by_its_whole_number_where_another_has_the_same_place() -> None:
+    with sleeping_thread() as (task, number), Hot() as probe:
+        place, others = number % TASKS, number >> TASK_BITS
+        with told(probe):
+            before = time.monotonic_ns()
+            probe.program("sched_waking").run(task)
+            entry = probe._maps.wakes.lookup(place)
+            after = time.monotonic_ns()
+            assert entry is not None
+            word = int.from_bytes(entry, sys.byteorder)
+            assert word % (1 << OTHER_BITS) == others
+            assert before <= word >> OTHER_BITS <= after, "of a machine that is up for less than two years"
+            probe._maps.wakes.update(place, (word ^ 1).to_bytes(8, sys.byteorder))
+            probe.program("sched_switch").run(0, 0, task)
+            assert probe.take().runqueues == (), "that one was another's"
+            assert probe._maps.wakes.lookup(place) == (word ^ 1).to_bytes(8, sys.byteorder), "who still waits"
+            probe._maps.wakes.update(place, entry)
+            probe.program("sched_switch").run(0, 0, task)
+            (queue,) = probe.take().runqueues
+    assert (queue.wait.count, queue.wait.pid) == (1, number)
+
+
+@needs_test_run
+def test_a_wait_that_would_be_longer_than_the_window_is_not_counted() -> None:
+    """Such as of a thread that was woken by a core whose clock is a hair ahead."""
+    with sleeping_thread() as (task, number), Hot() as probe, told(probe):
+        for moment in (time.monotonic_ns() - 10**12, time.monotonic_ns() + 10**12, 0):
+            word = moment << OTHER_BITS & (1 << 64) - 1 | number >> TASK_BITS
+            probe._maps.wakes.update(number % TASKS, word.to_bytes(8, sys.byteorder))
+            probe.program("sched_switch").run(0, 0, task)
+        assert probe.take().runqueues == ()
+
+
+def test_the_run_queue_can_be_left_before_the_window_ends() -> None:
+    with Hot() as probe:
+        with window(probe):
+            for _ in range(10):
+                time.sleep(0.001)
+            probe.detach_run_queue()
+            assert not probe.sees_run_queue
+            assert probe.take().runqueues
+            loopback(50)
+            time.sleep(0.01)
+            later = probe.take()
+        assert later.softirqs
+        assert later.runqueues == ()
+        assert later.attached_ns > later.run_queue_ns == 0
+        with window(probe):
+            for _ in range(10):
+                time.sleep(0.001)
+        assert probe.take().runqueues, "and the next window has it again"
 
 
 @contextmanager

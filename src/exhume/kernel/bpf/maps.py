@@ -86,6 +86,8 @@ class Map(Handle, Generic[K, V]):
 
     def snapshot(self) -> dict[K, V]:
         """All entries. Programs go on writing meanwhile: an entry that comes or goes may be in it or not."""
+        if self._next_key(None) is None:  # the common case for those who look each second needs no room for all that could be
+            return {}
         raw = self._all_in_batches() if self._features.batch_lookup else None
         if raw is None:
             raw = self._all_one_by_one()
@@ -108,22 +110,28 @@ class Map(Handle, Generic[K, V]):
 
     def _all_one_by_one(self) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        key = ctypes.create_string_buffer(self.key_size)
         value = ctypes.create_string_buffer(self._bytes)
-        last: Buffer | None = None
+        key: Buffer | None = None
         # A key that is deleted under our hands sends the kernel back to the first one, so the steps are counted.
         for _ in range(4 * self.entries + 1):
-            try:
-                at = 0 if last is None else address(last)
-                bpf(Command.MAP_GET_NEXT_KEY, attributes("IxxxxQQ", self.fd, at, address(key)))
-            except FileNotFoundError:
+            key = self._next_key(key)
+            if key is None:
                 break
-            except OSError as refused:
-                raise error(f"reading a BPF {self.kind.name} map", refused) from None
             if self._try(Command.MAP_LOOKUP_ELEM, key, address(value)):
                 found[key.raw] = value.raw
-            last = ctypes.create_string_buffer(key.raw, self.key_size)
         return found
+
+    def _next_key(self, last: Buffer | None) -> Buffer | None:
+        """The one behind another, or the first; None if there is none."""
+        key = ctypes.create_string_buffer(self.key_size)
+        try:
+            at = 0 if last is None else address(last)
+            bpf(Command.MAP_GET_NEXT_KEY, attributes("IxxxxQQ", self.fd, at, address(key)))
+        except FileNotFoundError:
+            return None
+        except OSError as refused:
+            raise error(f"reading a BPF {self.kind.name} map", refused) from None
+        return key
 
     def _all_in_batches(self) -> dict[bytes, bytes] | None:
         """None if this kind of map cannot be read so."""

@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from exhume.kernel.bpf.asm import Assembler
@@ -15,6 +16,7 @@ from exhume.kernel.bpf.syscall import (
     Handle,
     ProgramKind,
     Rejected,
+    Repeatable,
     address,
     architecture,
     attributes,
@@ -61,15 +63,26 @@ class Program(Handle):
 
         For kernels with Features.test_run; a Routine runs on the others too.
         """
+        return self.runner(*arguments)()
+
+    def runner(self, *arguments: int) -> Callable[[], int]:
+        """The same for those who run it often: what is needed for it is made once."""
         context = attributes(f"{len(arguments)}Q", *arguments)
         # Up to and with `cpu` of the struct for BPF_PROG_TEST_RUN, as 5.10 has it.
         given = (len(context), 0, address(context)) if arguments else (0, 0, 0)
         attr = attributes("I36xIIQ16x", self.fd, *given)
-        try:
-            bpf(Command.PROG_TEST_RUN, attr)
-        except OSError as refused:
-            raise error(f"running the BPF program {self.name}", refused) from None
-        return int(struct.unpack_from("=I", attr, 4)[0])
+        again = Repeatable(Command.PROG_TEST_RUN, attr, context)
+
+        def run() -> int:
+            if self._fd < 0:
+                raise ValueError(f"this {type(self).__name__} is closed")
+            try:
+                again()
+            except OSError as refused:
+                raise error(f"running the BPF program {self.name}", refused) from None
+            return int(struct.unpack_from("=I", attr, 4)[0])
+
+        return run
 
     def attach_raw(self, tracepoint: str) -> Link:
         """Run at each hit of a tracepoint, with its arguments as the kernel passes them (`sched_switch`, `sys_enter`)."""

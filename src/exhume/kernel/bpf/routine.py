@@ -34,12 +34,13 @@ class Routine:
         except BaseException:
             self._close_runs()
             raise
+        self._run = self._program.runner() if features.test_run else None
 
     def run(self) -> None:
         """Run it once, to its end."""
-        if self._runs is None:
-            self._program.run()
-        else:
+        if self._run is not None:
+            self._run()
+        elif self._runs is not None:
             self._run_by_system_call(self._runs)
 
     def close(self) -> None:

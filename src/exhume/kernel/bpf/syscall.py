@@ -138,10 +138,17 @@ _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 
 
-def call(number: int, *arguments: int | bytes | Buffer | None) -> int:
-    """A system call. Every number is passed in 64 bits, as the kernel reads them."""
-    converted = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
-    result: int = _syscall(ctypes.c_long(number), *converted)
+Argument = int | bytes | Buffer | ctypes.c_long | None
+
+
+def converted(*arguments: Argument) -> list[Argument]:
+    """Every number in 64 bits, as the kernel reads them."""
+    return [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+
+
+def call(*arguments: Argument) -> int:
+    """A system call: its number and what it takes."""
+    result: int = _syscall(*converted(*arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, strerror(code))
@@ -165,14 +172,25 @@ def address(buffer: Buffer) -> int:
 
 def bpf(command: Command, attr: Buffer) -> int:
     """bpf(2), again if a signal disturbed it. Raises OSError: only the caller knows what its errors mean."""
-    number = architecture().bpf
-    for attempt in range(_TRIES):
-        try:
-            return call(number, command, attr, len(attr))
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EINTR) or attempt == _TRIES - 1:
-                raise
-    raise AssertionError("not reached")
+    return Repeatable(command, attr)()
+
+
+class Repeatable:
+    """bpf(2) that is done again and again with the same attributes: what has to be converted for it is converted once. The
+    buffers that the attributes point to live as long as it does."""
+
+    def __init__(self, command: Command, attr: Buffer, *pointed_to: Buffer) -> None:
+        self._arguments = converted(architecture().bpf, command, attr, len(attr))
+        self._pointed_to = pointed_to
+
+    def __call__(self) -> int:
+        for attempt in range(_TRIES):
+            try:
+                return call(*self._arguments)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EINTR) or attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("not reached")
 
 
 def create_map(kind: MapKind, key_size: int, value_size: int, entries: int, flags: int = 0, name: str = "exhume") -> int:

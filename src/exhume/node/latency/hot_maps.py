@@ -21,8 +21,9 @@ from exhume.node.latency.histogram import HISTOGRAM, place
 NAME_BYTES: Final = 16  # IFNAMSIZ in include/uapi/linux/if.h
 NAPIS: Final = 2048
 """NAPI instances and cores that poll them, in both banks together."""
-TASKS: Final = 16384
-"""Threads that wait for a core."""
+TASK_BITS: Final = 14
+"""A thread's place among those that wait for a core is by so many bits of its number."""
+TASKS: Final = 1 << TASK_BITS
 NEVER: Final = (1 << 64) - 1
 
 
@@ -97,7 +98,8 @@ class Maps:
             # By napi_struct: when a poll ended that left packets behind. Not with the rest, because the next one may come on
             # another core.
             self.pending = undo.enter_context(Hash(8, 8, NAPIS, lru=True))
-            self.wakes = undo.enter_context(Hash(4, 8, TASKS, lru=True))
+            # When the thread was woken that was noted last in a place: see run_queue.py.
+            self.wakes = undo.enter_context(Array(8, TASKS))
             self._undo = undo.pop_all()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The programs that measure softirqs and the run queue, and how they work together with that for NAPI polls.
+"""The programs that measure softirqs, and how they work together with those for NAPI polls and the run queue.
 
     softirq_raise ──wait──▶ softirq_entry ──run──▶ softirq_exit           per core and vector
                                 │
@@ -9,9 +9,8 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Final
 
 from exhume.kernel.bpf import (
     R0,
@@ -25,13 +24,15 @@ from exhume.kernel.bpf import (
     Btf,
     Builder,
     Helper,
-    Member,
 )
-from exhume.node.latency.histogram import Task, add, place
+from exhume.node.latency.histogram import add, place
 from exhume.node.latency.hot_maps import STATE, VECTOR, Maps, Vector, window_or_leave
-from exhume.node.latency.instructions import leave, note
+from exhume.node.latency.instructions import leave
 from exhume.node.latency.napi_program import napi_poll
 from exhume.node.latency.probes import Probe
+from exhume.node.latency.run_queue import sched_switch, sched_waking
+
+RUN_QUEUE: Final = frozenset(("sched_waking", "sched_wakeup_new", "sched_switch"))
 
 
 def probes(maps: Maps, types: Callable[[], Btf]) -> list[Probe]:
@@ -132,97 +133,6 @@ def softirq_exit(maps: Maps) -> Builder:
     p.mov(R8, R0)
     p.sub(R8, R9)
     add(p, R6 + place(VECTOR, "run"), R8, R7)
-    leave(p)
-    return p
-
-
-# The run queue
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFields:
-    pid: int
-    comm: int
-    state: Member
-
-    @classmethod
-    def of(cls, btf: Btf) -> Self:
-        # 5.14 (2f064a59a11f) gave it another name and half the size.
-        state = btf.member("task_struct", "__state", optional=True) or btf.member("task_struct", "state")
-        return cls(
-            pid=btf.offset("task_struct", "pid"),
-            comm=btf.offset("task_struct", "comm"),
-            state=state,
-        )
-
-
-def sched_waking(maps: Maps, btf: Btf) -> Builder:
-    """(struct task_struct *p): note when it was woken. A thread that waits already is not woken again (ttwu_state_match)."""
-    fields = TaskFields.of(btf)
-    p = Builder()
-    key = p.stack(4)
-    p.argument(R6, 0)
-    window_or_leave(p, maps)
-    p.read(R1, R6 + fields.pid, 4)
-    p.jump_if(R1, "==", 0, "leave")
-    p.store(key, R1, 4)
-    p.call(Helper.ktime_get_ns)
-    p.mov(R9, R0)
-    note(p, maps.wakes, key, R9)
-    leave(p)
-    return p
-
-
-def sched_switch(maps: Maps, btf: Btf) -> Builder:
-    """(bool preempt, struct task_struct *prev, *next, ...): from here `prev` waits, if it could go on, and `next` does not.
-
-    The fourth argument, the state of `prev` (5.18, fa2c3254d7cf and 9c2136be0878), is not there on all kernels, so the state
-    is read. A thread that goes to sleep and is being woken at this moment is in TASK_WAKING by then, not yet in TASK_RUNNING,
-    which is 0.
-    """
-    fields = TaskFields.of(btf)
-    p = Builder()
-    key, bank, preempt = p.stack(4), p.stack(4), p.stack(8)
-    p.argument(R6, 1)
-    p.argument(R7, 2)
-    p.argument(R2, 0)
-    p.store(preempt, R2)
-    window_or_leave(p, maps)
-    p.store(bank, R2, 4)
-    p.call(Helper.ktime_get_ns)
-    p.mov(R9, R0)
-
-    p.load(R1, preempt)
-    p.bit_and(R1, 1)
-    p.jump_if(R1, "!=", 0, "runnable")
-    p.read(R1, R6 + fields.state.offset, 8 if fields.state.size == 8 else 4)
-    p.jump_if(R1, "!=", 0, "asleep")
-    p.label("runnable")
-    p.read(R1, R6 + fields.pid, 4)
-    p.jump_if(R1, "==", 0, "asleep")
-    p.store(key, R1, 4)
-    note(p, maps.wakes, key, R9)
-    p.label("asleep")
-
-    p.address_of(R6, maps.state)
-    p.store(R6 + place(STATE, "switched"), R9)
-    p.store(R6 + place(STATE, "switched_wait"), 0)
-    p.read(R1, R7 + fields.pid, 4)
-    p.jump_if(R1, "==", 0, "leave")  # idle never waits
-    p.store(key, R1, 4)
-    p.lookup(maps.wakes, key)
-    p.jump_if(R0, "==", 0, "leave")
-    p.load(R1, R0 + 0)
-    p.store(R0 + 0, 0)
-    p.jump_if(R1, "<", R8, "leave")
-    p.jump_if(R1, ">", R9, "leave")  # noted on another core, whose clock may be a hair ahead
-    p.mov(R8, R9)
-    p.sub(R8, R1)
-    p.store(R6 + place(STATE, "switched_wait"), R8)
-    p.lookup(maps.runqueues, bank)
-    p.jump_if(R0, "==", 0, "leave")
-    p.mov(R6, R0)
-    add(p, R6 + 0, R8, R9, task=Task(R7, fields.pid, fields.comm))
     leave(p)
     return p
 

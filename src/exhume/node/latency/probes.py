@@ -1,6 +1,6 @@
 """Programs on raw tracepoints, several that belong together: those that the kernel refuses are left out, with the reason."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +33,7 @@ class Probes:
         """Name to the reason why it is not there."""
         self.on: dict[str, str] = {}
         """Name to the tracepoint that it hangs on."""
-        self._links: list[Link] = []
+        self._links: dict[str, Link] = {}
         self._programs: dict[str, Program] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         try:
@@ -69,7 +69,7 @@ class Probes:
         first: Unreadable | None = None
         for tracepoint in [self.on[name]] if name in self.on else self._wanted[name]:
             try:
-                self._links.append(program.attach_raw(tracepoint))
+                self._links[name] = program.attach_raw(tracepoint)
                 self.on[name] = tracepoint
                 return
             except Unreadable as refused:
@@ -77,9 +77,10 @@ class Probes:
         self.off[name] = str(first or "there is no tracepoint to attach to")
         self._programs.pop(name).close()
 
-    def detach(self) -> None:
-        while self._links:
-            self._links.pop().close()
+    def detach(self, names: Collection[str] | None = None) -> None:
+        """All of them, or some."""
+        for name in [name for name in self._links if names is None or name in names]:
+            self._links.pop(name).close()
 
     def close(self) -> None:
         self.detach()
