@@ -49,6 +49,17 @@ def _watched(seconds: int, processes: list[subprocess.Popen[bytes]], *scraped: s
     return used, memory, series
 
 
+def _by_source(path: str, most: int = 8) -> list[tuple[str, float]]:
+    """The dearest sources, in per cent of a core, as the recording tells them: what each reader and the sampler took in all."""
+    from exhume.recording.folder import Folder
+
+    folder = Folder(path)
+    start, end = folder.window
+    costs = {row["name"]: row["cost"] for row in folder.load(tables=("sources",))["sources"].rows()}
+    dearest = sorted(costs.items(), key=lambda item: -item[1])[:most]
+    return [(name, 100 * cost / max(1, end - start)) for name, cost in dearest if cost]
+
+
 def agent_idle(minutes: int = MINUTES) -> Iterator[Row]:
     """The whole agent, scraped every 15 s, beside node_exporter (scraped as well) and `mpstat 1`."""
     peers = []
@@ -63,7 +74,10 @@ def agent_idle(minutes: int = MINUTES) -> Iterator[Row]:
         finally:
             for process in processes:
                 _end(process)
+        split = _by_source(f"{place}/rec")
     yield Row(f"share of one core, {minutes} minutes, everything on", used[0], None, "%", SHARE)
+    for source, share in split:
+        yield Row(f"  of it {source}, its first reading included", share, None, "%")
     for (name, _), theirs in zip(peers, used[1:], strict=True):
         yield Row(f"  beside {name}", used[0], theirs, "%")
     yield Row("  memory at its height (Pss, children included)", memory, None, "MB", MEMORY_MB)

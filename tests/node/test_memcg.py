@@ -1,5 +1,6 @@
 """Live and dying memory cgroups, by every way of counting, and never across namespaces."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Tree as CgroupTree
-from exhume.node.memcg import Memcg, parse_proc_cgroups
+from exhume.node.memcg import AT_LATEST, Memcg, parse_proc_cgroups
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
 from tests.trees import Tree, cgroup_stat
@@ -96,3 +97,37 @@ def test_proc_cgroups_may_be_garbage(raw: bytes) -> None:
 
 def test_a_disabled_controller_has_no_count() -> None:
     assert parse_proc_cgroups(b"#subsys_name hierarchy num_cgroups enabled\nmemory 0 1 0\ncpu 1 4 1\n") == {"cpu": 4}
+
+
+def test_a_lazy_reader_looks_at_the_directories_when_the_count_changed_and_now_and_then(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).v1(["a", "b"], total=13)
+    root = Root(str(tree.path))
+    reader = Memcg(root, CgroupTree(root), lazy=True)
+
+    def dying() -> int:
+        recording = Recording(Node("", "", "", "", 1))
+        reader.read(recording, 1)
+        (row,) = recording["memcg"].rows()
+        return int(row["dying"])
+
+    assert dying() == 10
+    tree.v1(["a", "b"], total=14)
+    assert dying() == 11
+    shutil.rmtree(tmp_path / "sys/fs/cgroup/memory/b")
+    assert [dying() for _ in range(AT_LATEST)] == [11] * (AT_LATEST - 1) + [12]
+
+
+def test_v2_follows_the_dying_down_again_when_their_number_changed(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).v2({"/": cgroup_stat(2, 5), "/a": cgroup_stat(0, 5), "/b": cgroup_stat(0, 0)})
+    root = Root(str(tree.path))
+    reader = Memcg(root, CgroupTree(root), lazy=True)
+
+    def by_path() -> dict[str, int]:
+        recording = Recording(Node("", "", "", "", 1))
+        reader.read(recording, 1)
+        return {row["path"]: row["dying"] for row in recording["memcg"].rows()}
+
+    assert by_path() == {"/": 5, "/a": 5}
+    tree.v2({"/": cgroup_stat(2, 7), "/a": cgroup_stat(0, 5), "/b": cgroup_stat(0, 2)})
+    assert by_path() == {"/": 7, "/a": 5, "/b": 2}
+    assert by_path() == {"/": 7, "/a": 5, "/b": 2}

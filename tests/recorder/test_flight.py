@@ -16,6 +16,7 @@ from exhume.node.root import Reader, Root
 from exhume.profile.sampler import Taken
 from exhume.recorder import flight, loop, sources
 from exhume.recorder.flight import Flight, Options, Status, _Told
+from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording
 from tests.recorder.test_loop import Made
 from tests.trees import Moving, incident
@@ -221,6 +222,15 @@ def test_cores_that_are_dear_to_read_are_read_less_often(monkeypatch: pytest.Mon
     rows = store.all()
     assert "read every" in rows.sources()["cpu"]["reason"]
     assert len({*rows["cpu"].ints("time").tolist()}) <= 3
+
+
+def test_the_pace_is_shown_what_is_read_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    monkeypatch.setattr(Pace, "see", lambda pace, raw, now: seen.append(raw))
+    only(monkeypatch)
+    fly(0.8, Memory(), hz=0)
+    assert seen
+    assert all(raw.startswith(b"cpu ") for raw in seen)
 
 
 def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def napi(**given: object) -> hot.Napi:
 
 
 def windows(*, softirqs: tuple[hot.Softirq, ...] = (), napis: tuple[hot.Napi, ...] = ()) -> hot.Taken:
-    return hot.Taken(10, softirqs, napis, (hot.RunQueue(0, histogram(5000)),), 0)
+    return hot.Taken(10, 10, softirqs, napis, (hot.RunQueue(0, histogram(5000)),), 0)
 
 
 def test_each_measure_of_a_window_has_its_key() -> None:

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
 from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.kernel_log import KernelLog
 from exhume.node.root import Reader, Root
 from exhume.recorder import loop, sources
-from exhume.recorder.loop import record
+from exhume.recorder.loop import on_beat, record
 from exhume.recording.recording import Node, Recording
 from tests.trees import Moving, Tree, incident
 
@@ -60,6 +62,24 @@ def test_a_reader_with_a_rhythm_is_asked_in_between(monkeypatch: pytest.MonkeyPa
     reader = Made("often", every_ns=100_000_000)
     run(monkeypatch, reader, seconds=0.65)
     assert 4 <= reader.reads <= 9
+
+
+MOMENT = st.integers(0, 1 << 62)
+
+
+@given(MOMENT, st.integers(1, 10**11), MOMENT)
+def test_a_beat_is_the_next_multiple_of_its_rhythm(began: int, every: int, earliest: int) -> None:
+    beat = on_beat(began, every, earliest)
+    assert (beat - began) % every == 0
+    assert 0 <= beat - earliest < every
+
+
+def test_readers_of_different_rhythms_meet_whenever_each_was_read_first() -> None:
+    seconds = {on_beat(7, 1_000, earliest) for earliest in (8, 400, 999)}
+    tens = {on_beat(7, 10_000, earliest) for earliest in (8, 400, 999)}
+    assert (seconds, tens) == ({1_007}, {10_007})
+    assert on_beat(7, 1_000, 9_008) in tens
+    assert on_beat(7, 0, 400) == 400
 
 
 def test_a_reader_that_finds_itself_too_dear_is_not_asked_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,14 @@ def second(at: int, **counters: int) -> Recording:
     return rows
 
 
+def idle_second(at: int) -> Recording:
+    rows = Recording(NODE)
+    for core in range(2):
+        for moment in (at * SECOND, at * SECOND + SECOND - 1):
+            rows["cpu"].add(moment, core, 0, 0, 0, -(-moment // 10_000_000), *[0] * 6)
+    return rows
+
+
 def test_a_saturated_core_is_an_incident_once_and_pinned_for_as_long_as_it_shows() -> None:
     whole = made.recording()
     made.cores(whole, 100, {2: [(20, 27, "system")]})
@@ -101,6 +109,32 @@ def test_it_judges_every_few_seconds_and_not_without_a_clock() -> None:
     for now in range(30):
         watching.add(second(now))
     assert 5 <= len(judged) <= 6
+
+
+def asked(watching: Trigger, rows: list[Recording]) -> None:
+    for one in rows:
+        watching.add(one)
+
+
+def test_a_quiet_node_is_judged_less_often_and_at_the_full_rate_from_the_first_sign_on() -> None:
+    judged: list[int] = []
+    found: list[Incident] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return found
+
+    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=30 * SECOND)
+    asked(watching, [idle_second(now) for now in range(95)])
+    assert judged == [10, 40, 70]
+    sign = idle_second(95)
+    sign["cgroup_events"].add(95 * SECOND, "rmdir", 4, 77, 2, "/x", 1, "systemd")
+    found.append(Incident("k", "s", 95 * SECOND, 96 * SECOND, ""))
+    asked(watching, [sign, *(idle_second(now) for now in range(96, 120))])
+    assert judged[3:] == [95, 105, 115]  # what was found goes on: no longer a quiet node
+    found.clear()
+    asked(watching, [idle_second(now) for now in range(120, 200)])
+    assert judged[6:] == [125, 155, 185]
 
 
 @pytest.mark.parametrize("kind", ["stall", "stall-begins", "nic-tx-timeout", "nic-reset-done"])
@@ -186,6 +220,25 @@ def test_what_a_source_said_before_the_window_still_holds() -> None:
     for now in range(1, 150):
         watching.add(second(now))
     assert seen[-1].on("memcg")
+
+
+def test_zombies_that_were_named_before_the_window_have_their_names_until_they_are_named_anew() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        table = recording["memcg_walk"]
+        seen.append(list(zip(table.ints("time").tolist(), table.ints("zombies").tolist(), strict=True)))
+        return []
+
+    watching = Trigger(NODE, judge)
+    for now in range(400):
+        rows = second(now)
+        if now in (2, 200, 300):
+            rows["memcg_walk"].add(now * SECOND, "/x/*", "", "/x", now, *[0] * 5, *[""] * 4, 95, "", "bpf-walk")
+        watching.add(rows)
+    assert seen[20] == seen[38] == [(2 * SECOND, 2)]
+    assert seen[41] == [(2 * SECOND, 2), (200 * SECOND, 200)]
+    assert seen[-1] == [(300 * SECOND, 300)]
 
 
 def test_samples_are_not_held() -> None:

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 STUCK_S = 15.0
 # Own cost is looked at so often; the heap is given back so often.
 COST_EVERY_S = 5.0
-TIDY_EVERY = 50
+TIDY_EVERY = 100
 # The last minute is judged so often, and at once when something stalls or a driver complains. Prometheus asks every 15 s at
 # most; half as often as `exhume record --on` judges is half of what judging costs, 20 to 60 ms of CPU each time.
 JUDGE_EVERY_NS = 10 * 10**9
+# On a node on which nothing happens (recorder/signs.py) no more often than two scrapes: of what it costs, judging was most.
+JUDGE_QUIET_NS = 30 * 10**9
 # What cannot be changed while it runs, because somebody relies on it.
 KEPT = ("dir", "host", "listen", "tls_cert", "tls_key", "auth_file", "kubernetes")
 _PLAIN = "text/plain; charset=utf-8"
@@ -100,7 +102,7 @@ class Service:
         except BaseException:
             self._flight.close()
             raise
-        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS)
+        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS)
         self._verdicts = Verdicts(diagnose, self._verdict, self._tell)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
@@ -128,8 +130,6 @@ class Service:
         try:
             while not stop():
                 self._again = False
-                if self._flight.off and self._options().hz:
-                    self._tell(f"no stack samples: {self._flight.off}")
                 self._flight.run(self._writer, lambda: stop() or self._again, self._batch)
                 self._flight.close()
                 if not stop():
@@ -186,6 +186,7 @@ class Service:
         self._batches += 1
         self.gathered.set("exhume_agent_batches_total", float(self._batches))
         self._see(status.rows)
+        self._tell_off(status.rows)
         try:
             self.gathered.add(status.rows)
             self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
@@ -211,6 +212,12 @@ class Service:
         """Up to when events are known: a recorder that goes on from this one is not to tell of them again."""
         times = rows["events"].ints("time")
         self._seen_to = max(self._seen_to, rows.window[1], int(times.max()) if len(times) else 0)
+
+    def _tell_off(self, rows: "Recording") -> None:
+        """What cannot be seen on this node and why, each once: metrics and verdicts are made without it."""
+        for row in rows["sources"].rows() if len(rows["sources"]) else ():
+            if row["state"] == "off":
+                self._tell(f"{row['name']} is off: {printable(row['reason'], 300)}")
 
     def _watch(self, status: Status) -> None:
         cpu_s = status.own_cpu_ns / 1e9 + ended_children_s()

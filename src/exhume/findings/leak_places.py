@@ -174,11 +174,12 @@ def at_places(seen: Churned, places: Iterable[tuple[str, str]]) -> list[Group]:
     for home, path in places:
         # cgroup.stat knows no more than the directory; what went there may have had any name.
         wanted.setdefault("" if path.endswith("/*") else shapes[path], []).append(home)
+    parents = {*wanted.get("", ())}
     return [
         group
         for group in seen.groups
-        if any(within(home, group.life.path) for home in wanted.get(group.shape, ()))
-        or any(group.parent == home for home in wanted.get("", ()))
+        if group.parent in parents
+        or ((homes := wanted.get(group.shape)) is not None and any(within(home, group.life.path) for home in homes))
     ]
 
 

@@ -52,8 +52,9 @@ class Cpu:
             "shorter bursts are not seen"
         )
 
-    def take(self, time: int) -> None:
-        """Read now, for `give` to make rows of later: a recorder that wakes ten times a second does as little as it can."""
+    def take(self, time: int) -> bytes:
+        """Read now, for `give` to make rows of later: a recorder that wakes ten times a second does as little as it can. What
+        was read is returned as well."""
         if self._fd < 0:
             try:
                 self._fd = os.open(self._root.at("proc/stat"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -65,9 +66,10 @@ class Cpu:
             while len(raw) == self._size and self._size < LARGEST:  # a buffer of its size is made for each reading
                 self._size *= 4
                 raw = os.pread(self._fd, self._size, 0)
-            self._taken.append((time, raw))
         except OSError as error:
             raise unreadable("proc/stat", error) from None
+        self._taken.append((time, raw))
+        return raw
 
     @property
     def waiting(self) -> int:

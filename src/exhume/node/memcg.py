@@ -12,15 +12,32 @@ from exhume.text import from_path
 
 # cgroup.stat files read to find below which directory the dying ones were.
 MOST_PARENTS = 200
+# A lazy reader looks at the directories only when the kernel's own count has changed, and after so many readings: each zombie
+# more changes it, while a group that was there and dies as a zombie does not.
+AT_LATEST = 5
 
 
 class Memcg:
     name = "memcg"
     every_ns = 0
 
-    def __init__(self, root: Root, tree: Tree) -> None:
+    def __init__(self, root: Root, tree: Tree, lazy: bool = False) -> None:
+        """`lazy` is for whoever reads every second for hours."""
         self._root = root
         self._tree = tree
+        self._lazy = lazy
+        self._seen: object = None
+        """What the kernel counted when the directories were last looked at."""
+        self._again = 0
+        self._below: list[tuple[str, tuple[int, int]]] = []
+
+    def _changed(self, count: object) -> bool:
+        """Whether the directories are to be looked at."""
+        self._again -= 1
+        if self._lazy and self._again > 0 and count == self._seen:
+            return False
+        self._seen, self._again = count, AT_LATEST
+        return True
 
     def read(self, recording: Recording, time: int) -> str:
         hierarchy = self._tree.layout.of("memory")
@@ -43,7 +60,9 @@ class Memcg:
         live, dying = _counts(stat, exact)
         total = live + dying if hierarchy.whole else self._node_total()
         table.add(time, "/", live, dying, total, method, scope, 1)
-        for path, below in self._parents(hierarchy, exact):
+        if self._changed((live, dying)):
+            self._below = self._parents(hierarchy, exact)
+        for path, below in self._below:
             table.add(time, from_path(path), *below, sum(below), method, scope, 1)
         if not hierarchy.whole:
             return "only this container's part of the hierarchy is visible: zombies elsewhere on the node are not counted"
@@ -74,7 +93,7 @@ class Memcg:
         """v1: the kernel counts live and dying together, the directories are the live ones. Only subtracted when both cover
         the same root: in a cgroup namespace /proc/cgroups still counts the node, the directories only the container."""
         total = self._node_total()
-        walk = self._tree.walk(hierarchy, fresh=True)
+        walk = self._tree.walk(hierarchy, fresh=self._changed(total))
         scope = "node" if hierarchy.whole else "container"
         dying = max(0, total - walk.directories) if hierarchy.whole and total >= 0 else -1
         recording["memcg"].add(time, "/", walk.directories, dying, total, "proc-cgroups", scope, 1 if walk.complete else 0)

@@ -2,7 +2,7 @@
 
 Ten times a second this thread reads the counters of the cores and nothing else; in each batch it takes the stack samples out
 of the kernel's rings, collects what the other readers saw, and hands it all to the store. It wakes in between only when a
-ring is half full.
+ring is half full. While all cores are quiet, a batch is 1.8 s.
 """
 
 import select
@@ -26,11 +26,12 @@ from exhume.recorder import own, sources
 from exhume.recorder.latency import Latency
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
+from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording, Table, labels
 
 TICK_NS = 100_000_000
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
-BATCH_NS = 1_400_000_000
+BATCH_NS, QUIET_BATCH_NS = 1_400_000_000, 1_800_000_000
 # The first one comes sooner, so that there is something to open.
 FIRST_NS = 200_000_000
 # What one source may take of a core; dearer ones are read less often.
@@ -170,7 +171,9 @@ class Flight:
             self._profiler.number_from(store.next_ids)
         begin = time.monotonic_ns()
         end = begin + self._options.for_ns if self._options.for_ns else 1 << 63
-        batch, tick, turned = begin + FIRST_NS, begin, begin
+        # When the last batch was due, and how long the next one may take: less if there is a sign of work meanwhile.
+        last, longest = begin + FIRST_NS - BATCH_NS, BATCH_NS
+        tick = turned = begin
         state = _Told()
         chapter = store.chapter
         rows = Recording(self.node)
@@ -179,18 +182,19 @@ class Flight:
         # Once as a check does: whether it can be read, and which cores have no tick.
         cpu.read(first, clock.now, self._options.strict)
         rows.extend(first)
-        rhythm = self._rhythm(cpu, clock)
+        rhythm, pace = self._rhythm(cpu, clock), Pace()
         done = False
         while not done:
             # Between batches nothing is done but to read the cores: each time we wake, all we touch must be fetched anew.
-            while (now := time.monotonic_ns()) < batch and now < end and not stop():
+            while (now := time.monotonic_ns()) < last + longest and now < end and not stop():
                 if now >= tick:
                     if cpu.state == "on":
-                        self._take_cpu(cpu, clock)
+                        self._take_cpu(cpu, clock, pace)
                     tick = max(tick + rhythm, now)
-                self._wait(min(tick, batch, end) - now)
+                    longest = QUIET_BATCH_NS if pace.quiet(clock.now()) else BATCH_NS
+                self._wait(min(tick, last + longest, end) - now)
             done = now >= end or stop()
-            batch = max(batch + BATCH_NS, now)
+            last = max(last + longest, now - longest)
             crew.look_after()
             if done:
                 if self._latency is not None:
@@ -294,14 +298,15 @@ class Flight:
                 cpu.read(Recording(self.node), clock.now, self._options.strict)
         return max(TICK_NS, cpu.reader.every_ns)
 
-    def _take_cpu(self, cpu: Source, clock: Clock) -> None:
+    def _take_cpu(self, cpu: Source, clock: Clock, pace: Pace) -> None:
         assert isinstance(cpu.reader, Cpu)
         measured = not cpu.reader.waiting  # the first of a batch stands for all: asking for the time is half of the work
         start = time.thread_time_ns() if measured else 0
+        now = clock.now()
         try:
-            cpu.reader.take(clock.now())
+            pace.see(cpu.reader.take(now), now)
         except Unreadable as error:
-            cpu.state, cpu.reason, cpu.since = "off", str(error), clock.now()
+            cpu.state, cpu.reason, cpu.since = "off", str(error), now
         if measured:
             self._tick_cost = time.thread_time_ns() - start
 

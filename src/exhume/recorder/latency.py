@@ -114,6 +114,7 @@ class Latency(threading.Thread):
         self._over: list[Stall] = []
         """Stalls that ended in this second."""
         self._stuck = False
+        self._threads_poll = False
         self._left_out = 0
         self._notes: dict[str, str] = {}
         """What there is to say of the watch, by what it is about."""
@@ -238,6 +239,7 @@ class Latency(threading.Thread):
             self._root, self._node, options.window_ns, options.every_ns, options.each_core, self._say, self._give
         )
         probes.stuck = lambda: self._stuck
+        probes.threads_poll = lambda: self._threads_poll
         probes.start()
         return probes
 
@@ -250,14 +252,14 @@ class Latency(threading.Thread):
         offenders: "Offenders | None",
         probes: "LatencyProbes | None",
     ) -> None:
-        # Some 20 us in each 25 ms, and what it is there to see is a machine that does not get round to things.
+        # A tenth of a millisecond in each 25, and what it is there to see is a machine that does not get round to things.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         discovered = anchored = 0
+        began = time.thread_time_ns()
         due = self._counted = time.monotonic_ns()
         looked = 0
         while not self._end.is_set():
-            began = time.thread_time_ns()
             now = time.monotonic_ns()
             if now - anchored >= SECOND:
                 anchored = now
@@ -273,10 +275,10 @@ class Latency(threading.Thread):
             if not self.ready.is_set() or now - self._counted >= SECOND:
                 self._second(clock)
                 self._count_watched(clock.now(), looker)
-            self.ready.set()
-            self._cost += time.thread_time_ns() - began
+                self._cost = time.thread_time_ns() - began
+                self.ready.set()
             due = max(due + self._options.look_ns, time.monotonic_ns())
-            self._end.wait((due - time.monotonic_ns()) / 1e9)
+            time.sleep(max(0, due - time.monotonic_ns()) / 1e9)  # half of what it costs to wait for an event as well
 
     def _second(self, clock: Clock) -> None:
         """The stalls of the second that is over, as rows."""
@@ -316,6 +318,7 @@ class Latency(threading.Thread):
             self._note("threads", f"{finder.left_out:,} more threads are not watched" if finder.left_out else "")
         if looker.threads != found.threads or looker.cores != found.ksoftirqd:
             looker.watch(found.threads, found.ksoftirqd)
+            self._threads_poll = any(map(polls, found.threads))
 
     def _look(self, clock: Clock, looker: _Looks, stalls: Stalls, offenders: "Offenders | None") -> None:
         if offenders is not None:

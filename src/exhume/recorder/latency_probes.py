@@ -22,7 +22,8 @@ SECOND = 1_000_000_000
 SHORTEST = 20_000_000
 # Two looks at least come before the first probe.
 FIRST_NS = 150_000_000
-_IN_WINDOWS = ("napi", "softirq", "runqueue")
+# So much of a window is enough for the run queue, of which a busy core has tens of thousands of events in that time.
+RUN_QUEUE_NS = 200_000_000
 
 Say = Callable[[str, str, str], None]
 """A source, on or off, and why."""
@@ -54,6 +55,8 @@ class LatencyProbes(threading.Thread):
         """From BPF's clock to the recording's; whoever has the clock sets it."""
         self.stuck: Callable[[], bool] = lambda: False
         """Whether a core does not get round to things now."""
+        self.threads_poll: Callable[[], bool] = lambda: False
+        """Whether devices are polled by threads: how long they wait is known by the run queue."""
         self._first_ns = FIRST_NS
         self._part = self._without = ""
         self._unkept = 0
@@ -83,7 +86,8 @@ class LatencyProbes(threading.Thread):
         try:
             self._hot = Hot() if self._window_ns else None
             always = self._window_ns >= self._every_ns
-            part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s"
+            shorter = f", the run queue {RUN_QUEUE_NS / 1e6:g} ms" if self._window_ns > RUN_QUEUE_NS else ""
+            part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s{shorter}"
             if self._hot is not None:
                 self._part = part
         except Unreadable as error:
@@ -112,17 +116,25 @@ class LatencyProbes(threading.Thread):
                 if not is_open and now >= due:
                     self._attach_hot(self._hot)
                     opened, due, is_open = time.monotonic_ns(), now + self._every_ns, True
-                elif is_open and self._window_ns < self._every_ns and now - opened >= self._window_ns:
-                    self._hot.detach()
-                    is_open = False
+                elif is_open and self._window_ns < self._every_ns:
+                    if now - opened >= self._window_ns:
+                        self._hot.detach()
+                        is_open = False
+                    elif now - opened >= RUN_QUEUE_NS and self._run_queue_closes():
+                        self._hot.detach_run_queue()
             if now - counted >= SECOND:
                 self._give(self._counted(now, now - counted))
                 counted = now
             self.cost_ns = time.thread_time_ns()
-            ahead = min(counted + SECOND, opened + self._window_ns if is_open else due)
+            open_ns = RUN_QUEUE_NS if self._run_queue_closes() else self._window_ns
+            ahead = min(counted + SECOND, opened + open_ns if is_open else due)
             self._end.wait(max(SHORTEST, ahead - time.monotonic_ns()) / 1e9)
         now = time.monotonic_ns()
         self._give(self._counted(now, now - counted))
+
+    def _run_queue_closes(self) -> bool:
+        """Whether the run queue's part of the window ends before the rest."""
+        return self._hot is not None and self._hot.sees_run_queue and not self.threads_poll()
 
     def _attach_rare(self, rare: Rare) -> None:
         try:
@@ -149,7 +161,8 @@ class LatencyProbes(threading.Thread):
         share = {}
         if self._hot is not None:
             taken = self._hot.take()
-            share = dict.fromkeys(_IN_WINDOWS, min(1000, round(1000 * taken.attached_ns / max(1, elapsed_ns))))
+            open_ns = {"napi": taken.attached_ns, "softirq": taken.attached_ns, "runqueue": taken.run_queue_ns}
+            share = {what: min(1000, round(1000 * ns / max(1, elapsed_ns))) for what, ns in open_ns.items()}
             counted |= collected(of_windows(taken), offset, self._each_core)
             self._totals.add_windows(rows, now, taken)
             self._unkept += taken.unkept

@@ -5,17 +5,21 @@ process table of thousands) costs no reading of the CPU. Each read fills a buffe
 reader that never comes back leaves nothing half-written, only its own source is off, and a new thread goes on.
 """
 
+import os
 import queue
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from exhume.errors import Unreadable
 from exhume.kernel.clock import Clock
 from exhume.node.cgroups import Tree
 from exhume.node.facts import facts
+from exhume.node.latency.weak import parse_schedstat
 from exhume.node.root import Reader, Root
 from exhume.recorder import sources
 from exhume.recorder.latency import Latency, Options
@@ -70,6 +74,12 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} in {frame.name}, {frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
 
 
+def on_beat(began: int, every: int, earliest: int) -> int:
+    """From `earliest` on, the next time that is a multiple of a rhythm: who is read every second and who is read every ten are
+    read together, whenever each was read first, and nobody wakes in between. A rhythm of 0 is none."""
+    return earliest if not every else began - (began - earliest) // every * every
+
+
 class Steady(threading.Thread):
     """Reads everything once, then each in its rhythm, then everything once more."""
 
@@ -91,24 +101,38 @@ class Steady(threading.Thread):
         self._strict = strict
         self._end = end
         self._share = share
+        self._began = 0
+        self._schedstat = -1
 
     def held_ns(self) -> int:
         """How long the read under way has neither run nor waited for a core: a slow or busy machine is not its fault."""
-        return time.monotonic_ns() - self.since - (_active_ns(self.native_id) - self._active)
+        return time.monotonic_ns() - self.since - (self._active_ns() - self._active)
 
     def run(self) -> None:
+        with suppress(OSError):
+            self._schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._schedstat)
         try:
             self._run()
         except BaseException as error:
             self.failure = error
 
+    def _active_ns(self) -> int:
+        """How long this thread has run or waited for a core; 0 where the kernel does not say. Asked for at each reading, so the
+        file is kept open."""
+        with suppress(OSError):
+            if (account := parse_schedstat(os.pread(self._schedstat, 256, 0))) is not None:
+                return account[0] + account[1]
+        return 0
+
     def _run(self) -> None:
         due = {}
+        self._began = time.monotonic_ns()
         for source in self._sources:
             if not source.state:
                 self._read(source)
             if source.reader.every_ns:
-                due[id(source)] = time.monotonic_ns() + source.reader.every_ns
+                due[id(source)] = self._on_beat(source, time.monotonic_ns() + source.reader.every_ns // 2)
         while not self._end.is_set() and not self.abandoned:
             wait = min(due.values(), default=time.monotonic_ns() + ANCHOR_EVERY_NS) - time.monotonic_ns()
             if wait > 0 and self._end.wait(wait / 1e9):
@@ -124,11 +148,16 @@ class Steady(threading.Thread):
                 if id(source) in due and due[id(source)] <= woken + TOGETHER_NS:
                     before = source.cost
                     self._read(source)
-                    due[id(source)] = max(due[id(source)] + self._pause(source, source.cost - before), woken)
+                    due[id(source)] = self._on_beat(
+                        source, max(due[id(source)] + self._pause(source, source.cost - before), woken)
+                    )
                     if not source.reader.every_ns and not self._share:  # too dear to be asked again before the end
                         del due[id(source)]
         for source in self._sources:
             self._read(source)
+
+    def _on_beat(self, source: Source, earliest: int) -> int:
+        return on_beat(self._began, source.reader.every_ns or source.rhythm, earliest)
 
     def _pause(self, source: Source, cost: int) -> int:
         """Until the next reading: its rhythm, or longer if it would take more than its share of a core."""
@@ -140,7 +169,7 @@ class Steady(threading.Thread):
     def _read(self, source: Source) -> None:
         if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
-        self.since, self._active = time.monotonic_ns(), _active_ns(self.native_id)
+        self.since, self._active = time.monotonic_ns(), self._active_ns()
         self.at = source
         buffer = Recording(self._node)
         source.read(buffer, self._now, self._strict)
@@ -289,26 +318,10 @@ def _keep_time(
 
 def _count_own_wait(recording: Recording, now: int) -> None:
     """How long this thread was runnable and did not run, since it began."""
-    _, waited = _schedstat(threading.get_native_id())
-    if waited >= 0:
-        recording.count(now, "own_wait_ns", waited)
-
-
-def _active_ns(thread: int | None) -> int:
-    """How long a thread of ours has run or waited for a core; 0 where the kernel does not say."""
-    ran, waited = _schedstat(thread or 0)
-    return max(0, ran) + max(0, waited)
-
-
-def _schedstat(thread: int) -> tuple[int, int]:
-    """Nanoseconds on a core, and runnable without one (sched_info, CONFIG_SCHED_INFO); -1 where the kernel does not say."""
-    try:
-        words = Root().read(f"proc/self/task/{thread}/schedstat", 256).split()
-    except Unreadable:
-        return -1, -1
-    if len(words) != 3 or not all(word.isdigit() and len(word) < 19 for word in words):
-        return -1, -1
-    return int(words[0]), int(words[1])
+    with suppress(Unreadable):
+        raw = Root().read(f"proc/self/task/{threading.get_native_id()}/schedstat", 256)
+        if (account := parse_schedstat(raw)) is not None:
+            recording.count(now, "own_wait_ns", account[1])
 
 
 def clock_state(clock: Clock) -> tuple[str, str]:

@@ -26,7 +26,7 @@ def fast(root: Root) -> list[Reader]:
     return [Cpu(root)]
 
 
-def steady(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
+def steady(root: Root, tree: Tree, log: Root | None = None, for_hours: bool = False) -> list[Reader]:
     """The kernel's log may be another root's."""
     return [
         Vmstat(root),
@@ -36,7 +36,7 @@ def steady(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
         Interrupts(root),
         Throttling(root, tree),
         Pressure(root, tree),
-        Memcg(root, tree),
+        Memcg(root, tree, lazy=for_hours),
         CgroupDirs(root, tree),
         Zombies(root, tree, few=100),
         Nic(root),
@@ -69,7 +69,7 @@ RHYTHM = {
 
 def flight(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
     """What a flight recorder reads beside the cores."""
-    readers: list[Reader] = [*steady(root, tree, log), CgroupEvents(root), UnitJournal(root)]
+    readers: list[Reader] = [*steady(root, tree, log, for_hours=True), CgroupEvents(root), UnitJournal(root)]
     for reader in readers:
         reader.every_ns = RHYTHM.get(reader.name, reader.every_ns)
     return readers

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from exhume.recording.recording import Labels, Node, Recording
+from exhume.recorder.signs import Signs
+from exhume.recording.recording import Labels, Node, Recording, Table
 
 WINDOW_NS = 60_000_000_000
 EVERY_NS = 5_000_000_000
@@ -37,14 +38,21 @@ class Incident(NamedTuple):
 class Trigger:
     """`judge` says what is wrong in a recording; this holds the recording it is given."""
 
-    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = 0) -> None:
+    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = 0, quiet_ns: int = 0) -> None:
+        """Judged every `every_ns`; every `quiet_ns`, if that is longer, while nothing was found the last time and there was no
+        sign of anything since."""
         self._node = node
         self._every_ns = every_ns or EVERY_NS
+        self._quiet_ns = max(self._every_ns, quiet_ns)
+        self._signs = Signs()
+        self._quiet = False
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
         self._base: dict[tuple[str, Labels], int] = {}
         """Counters as they were before the window: a series that does not change has no row in it."""
         self._said: dict[str, dict[str, object]] = {}
+        self._walked: Table | None = None
+        """The zombies by name as they were before the window: they are what they are until they are named anew."""
         self._judged = -1
         self._cost_ns = 0
         self._hurry = False
@@ -65,13 +73,16 @@ class Trigger:
         while self._seconds[0][1] < now - WINDOW_NS:
             self._let_go(self._seconds.popleft()[2])
         self._hurry = self._hurry or harms(rows)
+        if self._quiet_ns > self._every_ns and self._signs.seen(rows):
+            self._quiet = False
         soon = min(self._every_ns, max(SOON_NS, round(self._cost_ns / SHARE)))
-        if now - self._judged < (soon if self._hurry else self._every_ns):
+        if now - self._judged < (soon if self._hurry else self._quiet_ns if self._quiet else self._every_ns):
             return [], []
         self._judged, self._hurry = now, False
         begun = time.thread_time_ns()
         found = self._judge(self._window())
         self._cost_ns = time.thread_time_ns() - begun
+        self._quiet = not found
         new = []
         for each in found:
             key = each.kind, each.subject
@@ -90,6 +101,8 @@ class Trigger:
             del self._base[next(iter(self._base))]
         for row in rows["sources"].rows():
             self._said[row["name"]] = row
+        if len(rows["memcg_walk"]):
+            self._walked = rows["memcg_walk"]
 
     def _window(self) -> Recording:
         window = Recording(self._node)
@@ -98,6 +111,8 @@ class Trigger:
             window.count(start, name, value, at)
         for row in self._said.values():
             window["sources"].add(*row.values())  # type: ignore[arg-type]
+        if self._walked is not None:
+            window["memcg_walk"].extend(self._walked)
         for _, _, rows in self._seconds:
             window.extend(rows)
         return window

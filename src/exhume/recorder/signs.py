@@ -1,0 +1,99 @@
+"""Whether anything happens on a node at all, by a look at each batch, so that a quiet node need not be judged as often.
+
+This judges nothing. It is far more easily alarmed than any detector, and from the first sign on the node is judged at the full
+rate. What has no sign (a short burst that two batches share, a state that was there before) is found with the next turn: the
+window that is judged is longer than any pause between two turns, so that nothing falls between them.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from exhume.recording.recording import Labels, Recording
+
+# Of a batch's time, what each core must have been without work. A detector asks for 300 ms in the kernel, a batch has 1.8 s at
+# most; and what the hypervisor took, or what was not accounted, is not without work either.
+IDLE = 0.85
+TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clock
+# Growth a second from which a counter is a sign.
+_GROWTH = {
+    "pressure_us": 50_000.0,  # a twentieth of the time somebody waited
+    "printk_records": 5.0,
+    "printk_program_records": 50.0,
+    "cpu_throttled_ns": 0.0,
+    "cpu_throttled_periods": 0.0,
+    "vmstat_allocstall": 0.0,
+    "vmstat_oom_kill": 0.0,
+    "vmstat_pgscan_direct": 0.0,
+    "vmstat_pgscan_kswapd": 1000.0,
+    "vmstat_pgmajfault": 100.0,
+    "vmstat_nr_vmscan_write": 0.0,
+    "softnet_dropped": 0.0,
+    "softnet_squeezed": 1.0,
+    "nic_carrier_changes": 0.0,
+    "nic_rx_errors": 0.0,
+    "nic_rx_missed_errors": 0.0,
+    "nic_tx_errors": 0.0,
+    "nic_stat": 0.0,
+}
+# Series that are remembered: cgroups under quota may be many.
+_MOST = 1 << 14
+
+
+class Signs:
+    """Asked once a batch."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
+        self._dying = -1
+        self._units: list[tuple[Any, ...]] = []
+
+    def seen(self, rows: Recording) -> bool:
+        """Of everything the last value is remembered, whatever else there was: no short cuts."""
+        signs = self._grown(rows), self._leaked(rows), self._changed(rows)
+        return any(signs) or any(len(rows[table]) for table in ("events", "cgroup_events")) or busy(rows)
+
+    def _leaked(self, rows: Recording) -> bool:
+        """More zombies than ever since it was asked."""
+        dying = rows["memcg"].ints("dying")
+        before, self._dying = self._dying, max(self._dying, int(dying.max(initial=-1)))
+        return self._dying > before >= 0
+
+    def _changed(self, rows: Recording) -> bool:
+        """Whether a service came, went, restarted or is in another state."""
+        table = rows["units"]
+        if not len(table):
+            return False
+        before = self._units
+        columns = (table.column(name) for name in ("unit", "active", "sub", "restarts", "main_pid"))
+        self._units = sorted(zip(*columns, strict=True))
+        return bool(before) and before != self._units
+
+    def _grown(self, rows: Recording) -> bool:
+        table, found = rows["counters"], False
+        columns = table.texts("name"), table.column("labels"), table.ints("time").tolist(), table.ints("value").tolist()
+        for name, at, time, value in zip(*columns, strict=True):
+            allowed = _GROWTH.get(name)
+            if allowed is None:
+                continue
+            if (known := self._last.get((name, at))) is not None:
+                more, seconds = value - known[1], max(0, time - known[0]) / 1e9
+                found = found or (more > allowed * seconds if more >= 0 else True)
+            self._last[name, at] = time, value
+        if len(self._last) > _MOST:
+            self._last.clear()
+            return True
+        return found
+
+
+def busy(rows: Recording) -> bool:
+    """Whether a core worked for more than a moment, or is not known to have been without work."""
+    table = rows["cpu"]
+    if not len(table):
+        return False
+    cores, times, idle = table.ints("core"), table.ints("time"), table.ints("idle") + table.ints("iowait")
+    order = np.lexsort((times, cores))
+    cores, times, idle = cores[order], times[order], idle[order]
+    first = np.flatnonzero(np.append(True, cores[1:] != cores[:-1]))
+    last = np.append(first[1:], len(cores)) - 1
+    return bool(((idle[last] - idle[first]) * TICK_NS < IDLE * (times[last] - times[first])).any())

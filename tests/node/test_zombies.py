@@ -1,0 +1,71 @@
+"""When zombies are named anew: seldom while they are as many as they were, and by whoever asks for it at once."""
+
+from pathlib import Path
+
+import pytest
+
+from exhume.node.cgroups import Tree as CgroupTree
+from exhume.node.root import Root
+from exhume.node.zombies import AGAIN_NS, AT_LATEST_NS, Zombies
+from exhume.recording.recording import Node, Recording
+from tests.trees import Tree
+
+SECOND = 1_000_000_000
+
+
+class Counted:
+    """A node with so many zombies, and who names them."""
+
+    def __init__(self, path: Path, zombies: int, again_ns: int = AGAIN_NS) -> None:
+        self._tree = Tree(path).v1(["a", "b"], total=zombies + 3)
+        root = Root(str(path))
+        self._reader = Zombies(root, CgroupTree(root), again_ns)
+
+    def has(self, zombies: int) -> None:
+        self._tree.proc_cgroups(zombies + 3)
+
+    def told(self, seconds: float) -> int | None:
+        """How many it tells of at that time; None where it says nothing."""
+        recording = Recording(Node("", "", "", "v1", 2))
+        self._reader.read(recording, round(seconds * SECOND))
+        zombies = recording["memcg_walk"].ints("zombies")
+        return int(zombies.sum()) if len(zombies) else None
+
+
+def test_as_many_as_there_were_are_not_named_again_for_a_while(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 60_000)
+    assert node.told(1) == 60_000
+    node.has(60_300)
+    assert [node.told(at) for at in (30, 62, 130, 300)] == [None] * 4
+    assert node.told(2 + AT_LATEST_NS / SECOND) == 60_300
+
+
+@pytest.mark.parametrize("now", [61_500, 58_500])
+def test_more_or_fewer_are_named_again_after_a_minute(tmp_path: Path, now: int) -> None:
+    node = Counted(tmp_path, 60_000)
+    assert node.told(1) == 60_000
+    node.has(now)
+    assert node.told(30) is None
+    assert node.told(62) == now
+
+
+def test_a_leak_is_named_again_each_time_that_it_has_grown_by_a_fiftieth(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 60_000)
+    named = []
+    for minute in range(20):
+        node.has(60_000 + 300 * minute)
+        named += [minute] if node.told(1 + 61 * minute) is not None else []
+    assert named[0] == 0
+    assert 3 <= len(named) <= 6
+
+
+def test_few_zombies_are_named_again_when_there_is_one_more(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 20)
+    assert node.told(1) == 20
+    node.has(21)
+    assert node.told(62) == 21
+
+
+def test_who_asks_for_every_reading_has_it(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 60_000, again_ns=0)
+    assert [node.told(at) for at in (1, 2, 3)] == [60_000] * 3
