@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exhume.node.facts import online_cpus
@@ -41,6 +41,7 @@ def everything(data: bytes) -> None:
         records.parse_cgroup(data, at)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(NUMBERS, NUMBERS, TIMES, st.integers(0, 8191), ADDRESSES, ADDRESSES, TIMES), max_size=6),
     st.booleans(),
@@ -140,7 +141,9 @@ def test_records_begin_where_those_before_them_end_whatever_looks_like_one(
     assert records.starts(data).tolist() == one_by_one(data)
 
 
-def test_records_are_found_in_what_a_chain_that_led_into_data_left() -> None:
+@pytest.mark.parametrize("most", [0, 5, 1000], ids=["from record to record", "too many to jump over", "by jumps"])
+def test_records_are_found_in_what_a_chain_that_led_into_data_left(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(records, "_MOST_JUMPS", most)
     lookalike = 0x7120000000000000 | 9
     data = made.sample(1, 1, 5, user=[0x1000, lookalike]) * 20 + made.comm(1, 1, b"a", 6)
     assert records.starts(data).tolist() == one_by_one(data)

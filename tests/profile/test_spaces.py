@@ -83,6 +83,26 @@ def test_whether_something_else_is_there_is_told() -> None:
     assert space.replaces(0x1000, 0x2000, 0, 1)
 
 
+@given(MAPPINGS, st.tuples(PLACES, st.integers(0, 12), st.integers(0, 1 << 20), st.integers(1, 9)), st.booleans())
+def test_what_fits_is_added_and_replaces_nothing(
+    mappings: list[tuple[int, int, int, int]], more: tuple[int, int, int, int], shared: bool
+) -> None:
+    space, other = Space(1, 1), Space(2, 2)
+    for mapping in mappings:
+        space.add(*mapping)
+        other.add(*mapping)
+    child = space.copy(3, 3) if shared else None
+    before, replaces = space.table().tolist(), space.replaces(*more)
+    fits = space.fits(*more)
+    assert not fits or not replaces
+    if fits:
+        other.add(*more)
+    assert space.table().tolist() == other.table().tolist()
+    assert child is None or (not fits and child.table().tolist() == before), "what a child shares is not changed under it"
+    free = all(end <= more[0] or start >= more[0] + more[1] for start, end, _, _ in before)
+    assert fits == (free and not shared and more[1] > 0 and more[0] + more[1] <= 1 << 48)
+
+
 @given(MAPPINGS, st.tuples(PLACES, st.integers(1, 12), st.integers(0, 1 << 20), st.integers(1, 9)))
 def test_what_replaces_nothing_changes_no_address_that_was_mapped(
     mappings: list[tuple[int, int, int, int]], more: tuple[int, int, int, int]

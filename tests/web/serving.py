@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Mapping, MutableMapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlencode
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from exhume.recording.folder import Folder
 from exhume.web.application import application
 from exhume.web.incidents import Incidents
+from exhume.web.opening import Opening
 from exhume.web.security import App
 from exhume.web.store import Store
 from exhume.web.view import View
@@ -108,9 +108,7 @@ def view(path: str, ready: bool = True) -> View:
 
 
 def browser(shown: View, token: str | None = TOKEN, host: str = HOST) -> Browser:
-    made: Future[View] = Future()
-    made.set_result(shown)
-    return Browser(application(made, TOKEN, host, PORT), token)
+    return Browser(application(Opening.done(shown), TOKEN, host, PORT), token)
 
 
 def decoded(text: str) -> NDArray[np.uint8]:

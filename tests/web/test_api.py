@@ -32,6 +32,13 @@ def test_about_says_what_is_shown(user: Browser) -> None:
     assert about["initial"] is None
 
 
+def test_the_first_answer_is_what_is_shown_and_its_heat_map(user: Browser) -> None:
+    about = user.api("about")
+    heat = user.api("heat", from_=BEGIN, to=BEGIN + 1_000 * about["duration_us"])
+    assert user.api("first") == {"about": about, "heat": heat}
+    assert heat["most"] > 0
+
+
 def test_what_was_asked_for_at_the_command_line_is_told(recorded: str) -> None:
     store = Store(Folder(recorded), "x")
     shown = View(store, (BEGIN + SECOND, BEGIN + 2 * SECOND), Incidents(store, lambda *_: []))

@@ -52,10 +52,9 @@ class Brought:
     """A view of a file that is imported when `go` is called, and what was told of it."""
 
     def __init__(self, path: str, place: Path) -> None:
-        found = glance(path, Wanted())
-        assert found is not None
         self.told: list[str] = []
-        self.coming = Bringing(found, str(place), self.told.extend)
+        self.coming = Bringing(lambda: glance(path, Wanted()), str(place), self.told.extend)
+        self.early = json.loads(self.coming.early() or b"null")
         looked = self.coming.first()
         assert looked is not None
         store = Store(FirstLook(looked), "perf.data", None, self.coming)
@@ -74,6 +73,9 @@ class Brought:
 def test_what_is_seen_first_is_what_the_import_shows_and_the_rest_follows(capture: str, tmp_path: Path) -> None:
     one = Brought(capture, tmp_path / "r")
     about, heat = one.user.api("about"), one.user.api("heat")
+    first = one.user.api("first")
+    assert (first["about"], first["heat"]) == (about, heat)
+    assert one.early == {"about": {**about, "ready": 0.0}, "heat": heat}  # as the process that looked has it
     wide = one.user.api("lanes", columns=4)
     assert (about["samples"], about["live"], heat["ready"]) == (SAMPLES, False, 1.0)
     assert {strip["core"] for strip in wide["cores"]} == {0, 1}
@@ -128,13 +130,15 @@ def test_the_command_shows_a_file_at_once_and_removes_what_it_imported(capture: 
     before = set(glob.glob(f"{tempfile.gettempdir()}/exhume-import-*"))
     with served(capture) as (process, url):
         base, _, token = url.partition("/?token=")
-        assert json.loads(got(f"{base}/api/about", token)[1])["name"] == "perf.data"
+        first = json.loads(got(f"{base}/api/first", token)[1])
+        assert json.loads(got(f"{base}/api/about", token)[1])["name"] == first["about"]["name"] == "perf.data"
         heat = got(f"{base}/api/heat", token)
         for _ in waited("the import"):
             if (answer := got(f"{base}/api/flame", token))[0] != 202:
                 break
         assert json.loads(answer[1])["total"] == SAMPLES
         assert got(f"{base}/api/heat", token) == heat
+        assert json.loads(heat[1]) == first["heat"] == json.loads(got(f"{base}/api/first", token)[1])["heat"]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert set(glob.glob(f"{tempfile.gettempdir()}/exhume-import-*")) <= before
@@ -145,6 +149,15 @@ def test_what_is_wrong_is_told_without_an_address(capture: str, arguments: list[
     with served(capture, *arguments) as (process, url):
         assert url == ""
         assert process.wait(20) in (3, 64)
+
+
+def test_a_file_that_begins_as_one_and_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "perf.data"
+    path.write_bytes(b"PERFILE2" + bytes(200))
+    with served(str(path)) as (process, _):
+        assert process.wait(20) == 3
+        assert process.stderr is not None
+        assert "perf.data" in process.stderr.read()
 
 
 def test_a_file_without_samples_is_refused_as_an_import_refuses_it(tmp_path: Path) -> None:

@@ -46,10 +46,11 @@ def test_the_whole_of_a_long_recording_is_shown_without_its_samples(long: str, m
     assert None not in someone.api("overview", columns=300)["busy"]
     assert len(someone.api("lanes", columns=300)["cores"]) == 2
     assert someone.api("heat")["columns"] == 900
+    assert someone.api("first") == {"about": someone.api("about"), "heat": None}  # the page asks for it when it is there
 
 
 def test_a_longer_window_has_several_seconds_a_column(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.web.heat.MOST_COLUMNS", 100)
+    monkeypatch.setattr("exhume.web.heat_cells.MOST_COLUMNS", 100)
     heat = browser(view(long)).api("heat")
     assert (heat["columns"], heat["seconds_per_column"], heat["seconds"]) == (100, 9, 900)
 

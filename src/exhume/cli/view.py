@@ -69,18 +69,19 @@ def port(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
+
     _look_for_modules()
-    glance = _glance(args)
-    coming = _coming(glance) if glance is not None else None
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    # What is loaded until here both need: who looks at the file, and the server.
+    coming = _coming(args) if _can_be_looked_at(args) else None
     try:
-        from exhume.config import load, section
-        from exhume.findings.thresholds import Thresholds
         from exhume.web.listening import Listening
 
-        thresholds = section(load(args.config), "thresholds", Thresholds)
         # What is wrong with what was asked for is told before there is an address.
         shown = None
-        if coming is None or any(one is not None for one in (args.at, args.start, args.end, args.span_ns)):
+        if coming is None or args.event or any(one is not None for one in (args.at, args.start, args.end, args.span_ns)):
             shown = _looked(args, coming) if coming is not None else _Shown(*_folder(args))
             moments.window(args, shown.folder)
         listening = Listening(args.host, args.port)
@@ -108,25 +109,28 @@ def _look_for_modules() -> None:
         raise ExhumeError(f"this needs {missing}, which is not installed: pip install 'exhume[all]'")
 
 
-def _glance(args: argparse.Namespace) -> "Glance | None":
-    """A single perf.data of which a first look can be shown while it is imported."""
-    if len(args.recording) != 1 or args.boot or not os.path.isfile(args.recording[0]):
-        return None
-    from exhume.recorder.glance import glance
-    from exhume.recording.incoming import Wanted
+def _can_be_looked_at(args: argparse.Namespace) -> bool:
+    """A single perf.data, of which a first look can be shown while it is imported."""
+    from exhume.recorder.glance import begins_as_one
 
-    return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
+    return len(args.recording) == 1 and not args.boot and begins_as_one(args.recording[0])
 
 
-def _coming(glance: "Glance") -> "Bringing":
-    """What looks at the file beside us, and imports it then."""
+def _coming(args: argparse.Namespace) -> "Bringing":
+    """What looks at the file beside us, and imports it then. Nothing of what that takes is loaded here before."""
     import atexit
     import tempfile
 
     from exhume.web.bringing import Bringing
 
+    def look() -> "Glance | None":
+        from exhume.recorder.glance import glance
+        from exhume.recording.incoming import Wanted
+
+        return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
+
     place = tempfile.mkdtemp(prefix="exhume-import-")
-    coming = Bringing(glance, place, _say)
+    coming = Bringing(look, place, _say)
     atexit.register(_remove, place)
     return coming
 
@@ -228,7 +232,7 @@ def _serve(
         store = Store(found.folder, found.name, thresholds, found.coming)
         return View(store, None if window.whole else (window.start, window.end))
 
-    serve(view, listening)
+    serve(view, listening, coming.early if shown is None and coming is not None else None)
 
 
 def _has_display() -> bool:

@@ -28,6 +28,8 @@ _POD = re.compile(
 # slice:prefix:id, systemd's notation, taken for a path by a runtime whose driver is cgroupfs while the kubelet's is systemd.
 _COLONS = re.compile(rf"^(?P<slice>[^/:]{{1,250}}\.slice):(?P<runtime>[a-z][a-z0-9-]{{0,40}}):{_ID}$")
 _UNIT = re.compile(r"^[^/]{1,250}\.(?:service|scope|slice|socket|mount|swap)$")
+PERHAPS = "?"
+"""In place of a container: the process ended before its cgroup could be read, and may have been in one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Many raw stacks at once, as arrays: which of them are the same, without an object for each."""
 
 import os
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ Ints = NDArray[np.int64]
 # Odd numbers with bits all over, new for each run: nobody can make two stacks that are taken for one.
 _SEEDS = np.frombuffer(os.urandom(32), dtype=np.uint64) | np.uint64(1)
 _HALF = np.uint64(32)
+# Stacks that are worked on together: their words, and what is made of them, stay in a core's own cache.
+_TOGETHER = 4096
 
 
 def gather(data: bytes, begin: Ints, end: Ints) -> tuple[Words, Ints]:
@@ -23,10 +26,22 @@ def gather(data: bytes, begin: Ints, end: Ints) -> tuple[Words, Ints]:
     return words[np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))], lengths
 
 
-def of_samples(each: Samples) -> tuple[Words, NDArray[np.bool_]]:
-    """A number for each sample's stack, and whether it has frames of user space."""
-    words, lengths = gather(each.data, each.begin, each.end)
-    return hashes(words, lengths), have_user(words, lengths)
+class Stacks(NamedTuple):
+    """Of each sample."""
+
+    hashed: Words
+    """A number, the same for the same raw stack."""
+    in_user: NDArray[np.bool_]
+    """Whether it has frames of user space."""
+
+
+def of_samples(each: Samples) -> Stacks:
+    hashed, in_user = np.empty(len(each.begin), dtype=np.uint64), np.empty(len(each.begin), dtype=bool)
+    for first in range(0, len(each.begin), _TOGETHER):
+        part = slice(first, first + _TOGETHER)
+        words, lengths = gather(each.data, each.begin[part], each.end[part])
+        hashed[part], in_user[part] = hashes(words, lengths), have_user(words, lengths)
+    return Stacks(hashed, in_user)
 
 
 def hashes(values: Words, lengths: Ints) -> Words:

@@ -35,6 +35,8 @@ _LEFT = frozenset(
     "irqentry_exit_cond_resched exit_to_user_mode retint_user".split()
 )
 _IRQ_BEGINNINGS = ("sysvec_", "asm_sysvec_", "__sysvec_")
+MARKED = (*_IDLE, *_SOFTIRQ, *_IRQ, *_LEFT, *_IRQ_BEGINNINGS)
+"""The names that say something, and those that others begin with."""
 _KINDS = ("softirq", "irq", "idle", "system", "user")
 
 

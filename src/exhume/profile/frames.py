@@ -40,6 +40,9 @@ MOST_NAMELESS = 1 << 16
 _GUESTS = ((CONTEXT_GUEST_KERNEL, "[guest.kernel]", "kernel"), (CONTEXT_GUEST_USER, "[guest]", "user"))
 _SHIFT = 48  # bits of a user address; those above hold the image
 
+# What a word of a chain is, by the mark before it.
+_NOTHING, _KERNEL, _USER, _GUEST = range(4)
+
 Ids = NDArray[np.int32]
 
 
@@ -137,43 +140,38 @@ class Frames:
         self, spaces: list[Space], which: NDArray[np.int64], chains: NDArray[np.uint64], lengths: NDArray[np.int64]
     ) -> tuple[Ids, NDArray[np.int64]]:
         """The same from raw stacks that are one after the other: which of the spaces each is in, and how long it is."""
-        owners = np.repeat(np.arange(len(which)), lengths)
         if not len(chains):
             return np.zeros(0, dtype=np.int32), lengths
-        mark = chains >= np.uint64(CONTEXT_MAX)
-        last_mark = np.maximum.accumulate(np.where(mark, np.arange(len(chains)), 0))
-        context = chains[last_mark]
+        owners = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
+        of_what, marks = _contexts(chains)
         # Return addresses have the call before them, and it may be the last thing a function does. What comes first in the
         # kernel and in user space is none: it was interrupted there.
-        exact = np.zeros(len(chains), dtype=bool)
-        exact[1:] = mark[:-1]
-        addresses = np.where(exact, chains, chains - np.uint64(1))
-        kernel = ~mark & (context == np.uint64(CONTEXT_KERNEL))
-        user = ~mark & (context == np.uint64(CONTEXT_USER))
+        addresses = chains - np.uint64(1)
+        addresses[(marks + 1)[: np.searchsorted(marks, len(chains) - 1)]] += np.uint64(1)
+        kernel, user = np.flatnonzero(of_what == _KERNEL), np.flatnonzero(of_what == _USER)
         if any(space.hidden for space in spaces):
-            user &= ~np.array([space.hidden for space in spaces], dtype=bool)[which[owners]]
+            hidden = np.array([space.hidden for space in spaces], dtype=bool)[which[owners[user]]]
+            of_what[user[hidden]], user = _NOTHING, user[~hidden]
         frames = np.zeros(len(chains), dtype=np.int32)
         frames[kernel] = self._of_kernel(addresses[kernel])
         frames[user] = self._of_user(spaces, which[owners[user]], addresses[user])
-        known = kernel | user
-        for number, (guest, module, space) in enumerate(_GUESTS):
-            mine = ~mark & (context == np.uint64(guest)) if (chains == np.uint64(guest)).any() else None
-            if mine is not None:
+        for number, (_, module, space) in enumerate(_GUESTS):
+            if len(mine := np.flatnonzero(of_what == _GUEST + number)):
                 listed = addresses[mine].astype(np.int64).tolist()
                 frames[mine] = [self._without_name(-2 - number, address, module, space) for address in listed]
-                known |= mine
-        kept = np.flatnonzero(known)
         # Each chain has its innermost first, and the kernel's before those of user space: turn every stack around.
-        of = owners[kept]
+        known = of_what != _NOTHING
+        frames, of = frames[known], owners[known]
         counts = np.bincount(of, minlength=len(which))
         ends = np.cumsum(counts)
-        kept = kept[(2 * ends - counts - 1)[of] - np.arange(len(kept))]
+        frames = frames[np.repeat(2 * ends - counts - 1, counts) - np.arange(len(frames))]
         # Where code has no frame pointers the chain leads into data: such a stretch of nowhere says no more than one of it.
-        nowhere = frames[kept] == self._nameless.get((0, -1), -1)
-        again = np.zeros(len(kept), dtype=bool)
-        again[1:] = nowhere[1:] & nowhere[:-1] & (owners[kept[1:]] == owners[kept[:-1]])
-        kept = kept[~again]
-        return frames[kept], np.bincount(owners[kept], minlength=len(which))
+        if (none := self._nameless.get((0, -1))) is not None:
+            nowhere = frames == none
+            again = np.zeros(len(frames), dtype=bool)
+            again[1:] = nowhere[1:] & nowhere[:-1] & (of[1:] == of[:-1])
+            frames, counts = frames[~again], np.bincount(of[~again], minlength=len(which))
+        return frames, counts
 
     def catch_up(self) -> None:
         """Names that came later than they were waited for."""
@@ -235,6 +233,11 @@ class Frames:
     def _of_user(self, spaces: list[Space], which: NDArray[np.int64], addresses: NDArray[np.uint64]) -> Ids:
         if not len(addresses):
             return np.zeros(0, dtype=np.int32)
+        used = unique(which)
+        if len(used) < len(spaces):  # the tables of those that were in the kernel only are not needed
+            places = np.zeros(len(spaces), dtype=np.int64)
+            places[used] = np.arange(len(used))
+            spaces, which = [spaces[at] for at in used.tolist()], places[which]
         for space in spaces:
             if space.unread and not space.hidden:
                 space.read(self._root, self._images.locate)
@@ -342,3 +345,16 @@ class Frames:
                 frame = waiting.pop(offset)
                 if function.name:
                     self._rows.append((frame, function.name, self._images.module(number), "user", -1))
+
+
+def _contexts(chains: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """What each word of raw stacks is, and where the marks are."""
+    marks = np.flatnonzero(chains >= np.uint64(CONTEXT_MAX))
+    found, kinds = chains[marks], np.zeros(len(marks), dtype=np.uint8)
+    for kind, mark in enumerate((CONTEXT_KERNEL, CONTEXT_USER, *(guest[0] for guest in _GUESTS)), _KERNEL):
+        kinds[found == np.uint64(mark)] = kind
+    of_what = np.zeros(len(chains), dtype=np.uint8)
+    if len(marks):
+        of_what[marks[0] :] = np.repeat(kinds, np.diff(marks, append=len(chains)))
+        of_what[marks] = _NOTHING
+    return of_what, marks

@@ -72,7 +72,8 @@ class Images:
         self._modules: list[str] = [""]
 
     def locate(self, mapped: Mapped) -> int:
-        known = self._files.get((mapped.path, mapped.inode, mapped.device, mapped.build_id))
+        _, _, _, _, _, device, inode, _, path, build_id = mapped
+        known = self._files.get((path, inode, device, build_id))
         return self._locate(mapped) if known is None else known
 
     def _locate(self, mapped: Mapped) -> int:
@@ -97,7 +98,7 @@ class Images:
             self._images.append(image)
             self._functions.append(Functions())
             self._modules.append("[jit]" if image.kind == "perf-map" else decode(image.path.removesuffix(b" (deleted)")))
-            if image.kind == "elf":
+            if image.kind != "perf-map":  # which is of one process
                 self._files[mapped.path, mapped.inode, mapped.device, mapped.build_id] = number
         return number
 

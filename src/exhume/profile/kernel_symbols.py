@@ -4,10 +4,11 @@ Text of 10 MB and more becomes a few arrays and one run of bytes; the padding in
 symbols on some kernels, is left out.
 """
 
+import io
 import re
 from array import array
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ _CHUNK: Final = 1 << 20
 _GATHER: Final = 1 << 13
 # What begins so is no code: FUNCTION_PADDING of arch/x86/include/asm/linkage.h, and where kCFI keeps a type.
 # On arm64 modules have mapping symbols, $x and $d, which mark where code and data begin (AAELF64, 5.5.5).
-_NO_CODE: Final = (b"__pfx_", b"__cfi_", b"$")
+NO_CODE: Final = (b"__pfx_", b"__cfi_", b"$")
 # include/asm-generic/sections.h: these mark where code ends.
 _ENDS: Final = frozenset((b"_etext", b"_einittext", b"__init_end", b"_end"))
 _MARK: Final = re.compile(rb"_(text|start|end|begin)$|\.(cold|part|isra|constprop)")
@@ -59,7 +60,7 @@ def parse(text: bytes) -> Symbols:
     fits = (ends - starts > width + 3) & (width <= 16)
     starts, ends = starts[fits], ends[fits]
     wanted = _CODE[raw[starts + width + 1]] & (raw[starts + width] == _SPACE) & (raw[starts + width + 2] == _SPACE)
-    for prefix in _NO_CODE:
+    for prefix in NO_CODE:
         same = ends - starts > width + 3 + len(prefix)
         for at, byte in enumerate(prefix):
             same &= raw[np.minimum(starts + width + 3 + at, len(raw) - 1)] == byte
@@ -89,8 +90,10 @@ def _gather(raw: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[
 class KernelSymbols:
     """Functions by address. An index stays what it is for good; what is found follows what is loaded."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, text: bytes | None = None) -> None:
+        """`text` is what stands for all of kallsyms, if not all of it is wanted."""
         self._root = root
+        self._text = text
         self._modules: list[str] = ["[kernel]"]
         self._module_numbers: dict[bytes, int] = {b"": 0}
         self._names = bytearray()
@@ -134,6 +137,11 @@ class KernelSymbols:
         inside = (at >= 0) & (addresses - self._starts[at] < self._sizes[at])
         return np.where(inside, self._indexes[at], -1).astype(np.int64)
 
+    @property
+    def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.int32]]:
+        """Where each function begins, how long it is, and its index; by address."""
+        return self._starts, self._sizes, self._indexes
+
     def name(self, index: int) -> str:
         return function_name(bytes(self._names[self._offsets[index] : self._offsets[index + 1]]))
 
@@ -152,7 +160,7 @@ class KernelSymbols:
         loaded: list[Symbols] = []
         rest = b""
         left = _LARGEST
-        with open(self._root.at(_FILE), "rb", buffering=1 << 16) as file:  # the kernel gives a page at a time
+        with self._open() as file:
             while left > 0 and (chunk := file.read(min(left, _CHUNK))):
                 left -= len(chunk)
                 text = rest + chunk
@@ -167,6 +175,10 @@ class KernelSymbols:
                 if border < len(text):
                     loaded.append(parse(text[border:]))
         return own, loaded
+
+    def _open(self) -> BinaryIO:
+        """The kernel gives a page at a time."""
+        return open(self._root.at(_FILE), "rb", buffering=1 << 16) if self._text is None else io.BytesIO(self._text)
 
     def _keep_own(self, parts: list[Symbols]) -> None:
         """Of several names for one address the plainest is kept."""
@@ -237,7 +249,9 @@ class KernelSymbols:
         modules = np.frombuffer(self._module_of, np.uint16)[self._indexes]
         last = np.append(modules[1:] != modules[:-1], True)
         sizes = np.minimum(np.append(np.diff(self._starts), _LONGEST_LAST), np.where(last, _LONGEST_LAST, _LONGEST))
-        sizes[np.isin(self._indexes, np.array(self._end_marks, np.int32))] = 0
+        ends = np.zeros(len(self._module_of), bool)
+        ends[self._end_marks] = True
+        sizes[ends[self._indexes]] = 0
         self._sizes = sizes.astype(np.uint32)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.node.owners import PERHAPS
 from exhume.node.root import Root
 from exhume.profile import chains, records
 from exhume.profile.frames import Frames
@@ -142,22 +143,29 @@ class Profiler:
         decoded = records.samples(b"".join(each.samples for each in batch), self._with_cgroups)
         self.fold(decoded, records.tasks(b"".join(each.tasks for each in batch)), into, GRAIN)
 
-    def fold(self, decoded: records.Samples, tasks: records.Tasks, into: Recording, grain: int = 0) -> None:
+    def fold(
+        self,
+        decoded: records.Samples,
+        tasks: records.Tasks,
+        into: Recording,
+        grain: int = 0,
+        stacks: chains.Stacks | None = None,
+    ) -> None:
         """The same from records that were decoded: samples, and what happened to tasks in their time. `grain`: bits of the
-        time that are not kept."""
+        time that are not kept. `stacks`: of many samples, where somebody has looked at them already."""
         self.lost += decoded.lost
         self.throttled += decoded.throttled
         self._until = max(self._until, int(decoded.time.max(initial=0)))
         told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
         if len(decoded.time) >= MANY:
-            threads, stacks = self._fold_many(told, decoded)
+            threads, numbers = self._fold_many(told, decoded, stacks or chains.of_samples(decoded))
         else:
-            threads, stacks = self._fold_few(told, decoded)
+            threads, numbers = self._fold_few(told, decoded)
         self._write(into)
         if len(threads):
             self.taken += len(threads)
             into["samples"].add_columns(
-                {"time": decoded.time >> grain << grain, "core": decoded.core, "thread": threads, "stack": stacks}
+                {"time": decoded.time >> grain << grain, "core": decoded.core, "thread": threads, "stack": numbers}
             )
 
     def _fold_few(self, told: Sequence[Told], decoded: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -174,16 +182,16 @@ class Profiler:
         stacks[fresh] = resolved[-1 - stacks[fresh]]
         return threads, stacks
 
-    def _fold_many(self, told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _fold_many(
+        self, told: Sequence[Told], each: records.Samples, raw: chains.Stacks
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The same with work only for each thread that something happened to and each raw stack that is new."""
-        group, firsts = _groups(told, each)
-        found: list[tuple[int, Space, bool]] = [_NOBODY] * len(firsts)
-        order = np.argsort(each.time[firsts], kind="stable")
-        tasks, cgroups = (column[firsts].tolist() for column in (each.task, each.cgroup))
+        group, members, begins = _groups(told, each)
+        found: list[tuple[int, Space, bool]] = [_NOBODY] * len(members)
+        order = np.argsort(begins, kind="stable")
+        tasks, cgroups = (column[members].tolist() for column in (each.task, each.cgroup))
         # How much was told before each group begins.
-        untils = np.searchsorted(
-            np.fromiter(map(_TIME, told), dtype=np.int64, count=len(told)), each.time[firsts], side="right"
-        )
+        untils = np.searchsorted(np.fromiter(map(_TIME, told), dtype=np.int64, count=len(told)), begins, side="right")
         at, apply, known = 0, self.tasks.apply, self._threads
         for which, until in zip(order.tolist(), untils[order].tolist(), strict=True):
             for one in told[at:until]:
@@ -196,20 +204,19 @@ class Profiler:
         threads = np.array([thread for thread, _, _ in found], dtype=np.int64)[group]
         # Two spaces of one number are one; which task is idle matters for what a stack is taken for.
         numbers = np.array([space.number << 1 | idle for _, space, idle in found], dtype=np.int64)[group]
-        hashed, in_user = chains.of_samples(each)
-        numbers[~in_user] &= 1
-        keys, back = unique_inverse(chains.with_number(hashed, numbers))
+        numbers[~raw.in_user] &= 1
+        keys, back = unique_inverse(chains.with_number(raw.hashed, numbers))
         stacks = np.fromiter(map(self._hashed.get, keys.tolist(), repeat(0)), dtype=np.int64, count=len(keys))
         new = np.flatnonzero(stacks == 0)
         if len(new):
             rows = np.zeros(len(keys), dtype=np.int64)
             rows[back] = np.arange(len(back))
             rows = rows[new]
-            raw, lengths = chains.gather(each.data, each.begin[rows], each.end[rows])
+            words, lengths = chains.gather(each.data, each.begin[rows], each.end[rows])
             different = {space.number: space for _, space, _ in found}
             places = {number: place for place, number in enumerate(different)}
             which = np.array([places[space.number] for _, space, _ in found], dtype=np.int64)[group[rows]]
-            resolved = self._frames.resolve_chains(list(different.values()), which, raw, lengths)
+            resolved = self._frames.resolve_chains(list(different.values()), which, words, lengths)
             stacks[new] = self._number(*resolved, numbers[rows] & 1)
             self._hashed.update(zip(keys[new].tolist(), stacks[new].tolist(), strict=True))
         else:
@@ -299,14 +306,15 @@ class Profiler:
             process.numbers.clear()
         path = self.tasks.cgroup(process, cgroup)
         comm, first = self.tasks.name(process, tid), self.tasks.name(process, pid)
-        key = (tid, comm, first, path)
+        key = (tid, comm, first, path, process.unsure)
         number = process.numbers.get(key)
         if number is None:
             number = process.numbers[key] = self._next_thread
             self._next_thread += 1
             belongs = process.owner
+            container = belongs.container or (PERHAPS if process.unsure and path and not belongs.pod else "")
             self._thread_rows.append(
-                (number, *_shown(pid, tid), process.start, comm, first, path, belongs.unit, belongs.pod, belongs.container)
+                (number, *_shown(pid, tid), process.start, comm, first, path, belongs.unit, belongs.pod, container)
             )
         found = self._threads[task, cgroup] = (number, process.space, pid == 0)
         process.keys.append((task, cgroup))
@@ -344,11 +352,13 @@ class Profiler:
         self._thread_rows, self._stack_rows = [], []
 
 
-def _groups(told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Samples of one thread between which nothing happened to its process: the group of each, and the first of each group."""
-    _, task = unique_inverse(each.task)
-    cgroups, cgroup = unique_inverse(each.cgroup)
-    key = task * len(cgroups) + cgroup
+def _groups(told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Samples of one thread between which nothing happened to its process: the group of each, one of each group, and when the
+    first of it was taken."""
+    _, key = unique_inverse(each.task)
+    if (each.cgroup != each.cgroup[0]).any():
+        cgroups, cgroup = unique_inverse(each.cgroup)
+        key = key * len(cgroups) + cgroup
     if told:
         # Sorted by process and time, so many were told before each sample: other numbers, other groups.
         pids = np.fromiter(map(_PID, told), dtype=np.int64, count=len(told))
@@ -360,11 +370,13 @@ def _groups(told: Sequence[Told], each: records.Samples) -> tuple[NDArray[np.int
         before[order] = np.cumsum(order < len(told))
         key *= len(told) + 1
         key[late] += before[len(told) :]
-    groups, group = unique_inverse(key)
-    by_time = np.argsort(-each.time, kind="stable")
-    firsts = np.zeros(len(groups), dtype=np.int64)
-    firsts[group[by_time]] = by_time
-    return group, firsts
+    order = np.argsort(key)
+    new = np.ones(len(key), dtype=bool)
+    np.not_equal(key[order[1:]], key[order[:-1]], out=new[1:])
+    group = np.empty(len(key), dtype=np.int64)
+    group[order] = np.cumsum(new) - 1
+    edges = np.flatnonzero(new)
+    return group, order[edges], np.minimum.reduceat(each.time[order], edges)
 
 
 def _shown(pid: int, tid: int) -> tuple[int, int]:

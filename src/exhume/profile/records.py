@@ -38,6 +38,8 @@ _MAPPING = struct.Struct("=QQQIIQQ")  # of MMAP2 from its address to its inode g
 _OLD_MAPPING = struct.Struct("=QQQ")
 _WORD = struct.Struct("=Q")
 _DEEPEST = 1 << 16
+# Where more words than that look like records and are none, to go from record to record is cheaper.
+_MOST_JUMPS = 1000
 _KINDS = 128  # those of the kernel are below 32, perf's own from 64 on (enum perf_user_event_type in tools/lib/perf)
 
 
@@ -91,15 +93,28 @@ def starts(data: bytes) -> Ints:
     begins = begins[fits]
     ends: Ints = begins + (sizes[fits] >> 3)
     if len(begins) and not begins[0]:
-        if not (ends[:-1] == begins[1:]).all():  # a chain that led into data: where nothing ends, nothing begins
-            reached = np.zeros(len(halves) // 2 + (1 << 13), dtype=bool)
-            reached[ends] = reached[0] = True
-            begins, ends = begins[reached[begins]], ends[reached[begins]]
+        if not (ends[:-1] == begins[1:]).all():  # a chain that led into data: what no record ends at does not begin one
+            begins, ends = _linked(begins, ends)
         if (ends[:-1] == begins[1:]).all():
             after = 2 * int(ends[-1]) + 1
             if after >= len(halves) or halves[after] < 1 << 16:
                 return np.array(begins[: len(begins) - (after - 1 > len(halves))])
     return _starts_one_by_one(data)
+
+
+def _linked(begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Those that follow from the first: each begins where the one before it ends."""
+    nexts = np.searchsorted(begins, ends)  # mostly the next one, or there would be many more of them than records
+    jumps = np.flatnonzero(nexts[:-1] != np.arange(1, len(begins)))
+    if len(jumps) > _MOST_JUMPS:
+        return begins, ends
+    kept = np.ones(len(begins), dtype=bool)
+    at = 0
+    while (jump := int(np.searchsorted(jumps, at))) < len(jumps):
+        before = int(jumps[jump])
+        at = int(nexts[before])
+        kept[before + 1 : at] = False
+    return begins[kept], ends[kept]
 
 
 def _starts_one_by_one(data: bytes) -> Ints:

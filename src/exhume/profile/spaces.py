@@ -59,6 +59,18 @@ class Space:
             at += 1
         return False
 
+    def fits(self, start: int, length: int, offset: int, image: int) -> bool:
+        """Adds it where nothing is, as most are mapped; False, and nothing is done, where that takes a closer look."""
+        maps, end = self._maps, start + length
+        if self._shared or length <= 0 or end > 1 << _BITS or offset >= 1 << 63 or len(maps) >= MOST_MAPPINGS:
+            return False
+        at = bisect_left(maps, (start,))
+        if (at and maps[at - 1][1] > start) or (at < len(maps) and maps[at][0] < end):
+            return False
+        maps.insert(at, (start, end, offset, image))
+        self._table = None
+        return True
+
     def add(self, start: int, length: int, offset: int, image: int) -> None:
         """What is there already stays to the left and to the right (maps__fixup_overlappings in tools/perf/util/maps.c)."""
         end = start + length

@@ -47,7 +47,7 @@ _NOBODY = Owner()
 
 
 class Process:
-    __slots__ = ("cgroup", "cgroup_id", "cgroup_read", "keys", "names", "numbers", "owner", "pid", "space", "start")
+    __slots__ = ("cgroup", "cgroup_id", "cgroup_read", "keys", "names", "numbers", "owner", "pid", "space", "start", "unsure")
 
     def __init__(self, pid: int, space: Space) -> None:
         self.pid = pid
@@ -58,6 +58,8 @@ class Process:
         self.cgroup_id = -1
         self.cgroup_read = False
         self.owner = _NOBODY
+        self.unsure = False
+        """It executed something since its cgroup was known, as what a runtime puts into a container does."""
         self.keys: list[tuple[int, int]] = []
         """What whoever uses this has cached of it, to be dropped when it changes."""
         self.numbers: dict[tuple[object, ...], int] = {}
@@ -164,7 +166,7 @@ class Tasks:
             if told.exec:
                 process.space = Space(self._number(), told.pid)
                 process.names.clear()
-                process.cgroup_read = False
+                process.cgroup_read, process.unsure = False, True
             _call(process, told.tid, decode(told.name))
             self._changed(process)
         elif told.tid == told.pid:
@@ -173,14 +175,17 @@ class Tasks:
     def _map(self, told: Mapped) -> None:
         _, pid, start, length, offset, _, _, _, _, _ = told
         process = self._processes.get(pid) or self._meet(pid)
-        if process.space.unread:
-            process.space.read(self._root, self._images.locate)
+        space = process.space
+        if space.unread:
+            space.read(self._root, self._images.locate)
         image = self._images.locate(told)
-        if process.space.replaces(start, length, offset, image):
+        if space.fits(start, length, offset, image):
+            return
+        if space.replaces(start, length, offset, image):
             # Samples of before are resolved when the batch is read: what they were in must stay as it was.
-            process.space = process.space.copy(self._number(), process.pid)
+            process.space = space = space.copy(self._number(), process.pid)
             self._changed(process)
-        process.space.add(start, length, offset, image)
+        space.add(start, length, offset, image)
 
     def _bury(self) -> None:
         """Those that ended a batch ago: a task is sampled for a while after its end was told, taking itself apart."""
@@ -228,7 +233,9 @@ class Tasks:
             path, sure = read or process.cgroup, bool(read)
             if known and path and self._is(path, number):
                 self._keep_cgroup(number, path)
+                sure = True
         process.cgroup_read, process.cgroup_id = True, number
+        process.unsure = process.unsure and not sure
         if path != process.cgroup:
             process.cgroup, process.owner = path, owner(path)
         if self._hide_tenants:
@@ -259,7 +266,7 @@ class Tasks:
         process = self._keep(Process(told.pid, space))
         process.start = told.time & _START
         process.names[told.pid] = parent.names.get(told.parent, "")
-        process.cgroup, process.owner = parent.cgroup, parent.owner
+        process.cgroup, process.owner, process.unsure = parent.cgroup, parent.owner, parent.unsure
 
     def _meet(self, pid: int) -> Process:
         """One that was there before us, or that the side-band lost."""

@@ -1,29 +1,32 @@
-"""A perf.data at a glance: what its cores did, second by second, in a fraction of the time that an import takes."""
+"""A perf.data at a glance: what its cores did, second by second, in a fraction of the time that an import takes.
+
+What it takes to look is loaded when somebody does: whoever only asks whether a file can be looked at has the answer at once.
+"""
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from exhume.profile.importing import perf_data
-from exhume.profile.importing.perf_data import PerfData
-from exhume.recorder.foreign import Brought, File, open_file, place, tell_clock, tell_file
-from exhume.recording.incoming import Anchor, Wanted
-from exhume.recording.recording import Node
-from exhume.recording.summary import Summary
+if TYPE_CHECKING:
+    from exhume.recorder.foreign import File
+    from exhume.recording.incoming import Anchor, Wanted
+    from exhume.recording.recording import Node
+    from exhume.recording.summary import Summary
 
 _MILLISECOND = 1_000_000
+_MAGIC = b"PERFILE2"  # MAGIC of profile/importing/perf_file.py; what begins as others do is refused when it is opened
 
 
 class Looked(NamedTuple):
     """What a look at a file gives."""
 
     path: str
-    summary: Summary
+    summary: "Summary"
     samples: int
     window: tuple[int, int]
     """From the millisecond of the first sample to after the last."""
     shift: int
     """From the time of day to the recording's clock."""
-    node: Node
+    node: "Node"
     about: dict[str, str | int | bool]
     notes: list[str]
     """What an import would tell, as far as it is known by looking."""
@@ -32,7 +35,7 @@ class Looked(NamedTuple):
 class Glance:
     """A perf.data that can be looked at so: its events are known, its records were not read yet."""
 
-    def __init__(self, file: File, wanted: Wanted, anchor: Anchor | None) -> None:
+    def __init__(self, file: "File", wanted: "Wanted", anchor: "Anchor | None") -> None:
         self._file = file
         self.path, self.wanted, self.anchor = file.source.path, wanted, anchor
 
@@ -41,6 +44,9 @@ class Glance:
 
     def look(self) -> Looked | None:
         """Once. None where only an import can tell, and where there is no sample, of which that knows more to say."""
+        from exhume.profile.importing.perf_data import PerfData
+        from exhume.recorder.foreign import Brought, place, tell_clock, tell_file
+
         file, brought = self._file, Brought()
         assert isinstance(file.content, PerfData)
         try:
@@ -59,16 +65,24 @@ class Glance:
         return Looked(self.path, summary, sketch.samples, window, placed.shift, placed.node, placed.about, brought.notes)
 
 
-def glance(path: str, wanted: Wanted, anchor: Anchor | None = None) -> Glance | None:
-    """None where the file is no perf.data, or one of which a look cannot tell. Raises what opening it for import would."""
+def begins_as_one(path: str) -> bool:
+    """Whether it is a plain file that begins as a perf.data does."""
     if path == "-" or not os.path.isfile(path):
-        return None
+        return False
     try:
         with open(path, "rb") as plain:
-            if not perf_data.looks(plain.read(8)):
-                return None
+            return plain.read(len(_MAGIC)) == _MAGIC
     except OSError:  # as who imports it will say
+        return False
+
+
+def glance(path: str, wanted: "Wanted", anchor: "Anchor | None" = None) -> Glance | None:
+    """None where the file is no perf.data, or one of which a look cannot tell. Raises what opening it for import would."""
+    if not begins_as_one(path):
         return None
+    from exhume.profile.importing.perf_data import PerfData
+    from exhume.recorder.foreign import open_file
+
     file = open_file(path, wanted)
     if isinstance(file.content, PerfData) and file.content.can_be_sketched:
         return Glance(file, wanted, anchor)

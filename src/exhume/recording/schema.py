@@ -80,7 +80,7 @@ TABLES: dict[str, TableSchema] = {
             ("cgroup", "text", "its cgroup, where it could be learnt"),
             ("unit", "text", "the unit the cgroup belongs to"),
             ("pod", "text", "the pod"),
-            ("container", "text", "the container"),
+            ("container", "text", "the container; ? of a process whose cgroup is that of its parent, as far as is known"),
         ),
         _table(
             "summary",

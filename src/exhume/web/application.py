@@ -4,8 +4,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -15,13 +15,13 @@ from starlette.responses import Response
 from exhume.errors import ExhumeError, NotYet
 from exhume.text import printable
 from exhume.web import static_files
-from exhume.web.heat import heat
-from exhume.web.lanes import lanes
-from exhume.web.overview import about, overview
-from exhume.web.parameters import Query
+from exhume.web.opening import Opening
 from exhume.web.replies import Complaint, Download, answer, error
 from exhume.web.security import App, Guard, Receive, Scope, Send
-from exhume.web.view import View
+
+if TYPE_CHECKING:
+    from exhume.web.parameters import Query
+    from exhume.web.view import View
 
 _WINDOW = ("from", "to")
 _FILTERS = ("cores", "comm", "pid", "cgroup", "idle")
@@ -29,39 +29,70 @@ _FILTERS = ("cores", "comm", "pid", "cgroup", "idle")
 _HEAVY, _LIGHT, _SLOW = 2, 4, 1
 
 
-# What the first picture does not need is loaded when it is asked for, and can be answered.
-def _flame(view: View, query: Query) -> dict[str, Any]:
+# What answers is loaded when it is asked for, and can be answered: until then the page's files are served.
+def _first(view: "View", query: "Query") -> dict[str, Any]:
+    from exhume.web.first import first
+
+    return first(view, query)
+
+
+def _about(view: "View", query: "Query") -> dict[str, Any]:
+    from exhume.web.overview import about
+
+    return about(view, query)
+
+
+def _overview(view: "View", query: "Query") -> dict[str, Any]:
+    from exhume.web.overview import overview
+
+    return overview(view, query)
+
+
+def _lanes(view: "View", query: "Query") -> dict[str, Any]:
+    from exhume.web.lanes import lanes
+
+    return lanes(view, query)
+
+
+def _heat(view: "View", query: "Query") -> dict[str, Any]:
+    from exhume.web.heat import heat
+
+    return heat(view, query)
+
+
+def _flame(view: "View", query: "Query") -> dict[str, Any]:
     _ = view.store.whole
     from exhume.web.flame import flame
 
     return flame(view, query)
 
 
-def _verdict(view: View, query: Query) -> dict[str, Any]:
+def _verdict(view: "View", query: "Query") -> dict[str, Any]:
     _ = view.store.whole
     from exhume.web.verdicts import verdict
 
     return verdict(view, query)
 
 
-def _export(view: View, query: Query) -> Download:
+def _export(view: "View", query: "Query") -> Download:
     from exhume.web.exports import export
 
     return export(view, query)
 
 
 class Endpoint(NamedTuple):
-    answer: Callable[[View, Query], "dict[str, Any] | Download"]
+    answer: "Callable[[View, Query], dict[str, Any] | Download]"
     parameters: Sequence[str]
     weight: str
 
 
-_DOWNLOAD = "/api/export"
+_FIRST, _DOWNLOAD = "/api/first", "/api/export"
 ENDPOINTS = {
-    "/api/about": Endpoint(about, (), "light"),
-    "/api/overview": Endpoint(overview, ("columns",), "light"),
-    "/api/lanes": Endpoint(lanes, (*_WINDOW, "columns", "cores"), "light"),
-    "/api/heat": Endpoint(heat, (*_WINDOW, *_FILTERS, "symbol"), "heavy"),
+    _FIRST: Endpoint(_first, (), "light"),
+    "/api/about": Endpoint(_about, (), "light"),
+    "/api/overview": Endpoint(_overview, ("columns",), "light"),
+    "/api/lanes": Endpoint(_lanes, (*_WINDOW, "columns", "cores"), "light"),
+    "/api/heat": Endpoint(_heat, (*_WINDOW, *_FILTERS, "symbol"), "heavy"),
     "/api/flame": Endpoint(_flame, (*_WINDOW, *_FILTERS, "by", "reverse", "base", "base_from", "base_to"), "heavy"),
     "/api/verdict": Endpoint(_verdict, _WINDOW, "slow"),
     _DOWNLOAD: Endpoint(_export, (*_WINDOW, *_FILTERS, "format"), "slow"),
@@ -71,8 +102,9 @@ ENDPOINTS = {
 class Application:
     """Without the guard: see `application`."""
 
-    def __init__(self, view: "Future[View]", files: Mapping[str, static_files.File]) -> None:
-        self._view = view
+    def __init__(self, opening: Opening, files: Mapping[str, static_files.File]) -> None:
+        self._opening = opening
+        self._view = opening.view
         self._files = files
         self._limits: dict[str, anyio.CapacityLimiter] = {}
 
@@ -90,13 +122,19 @@ class Application:
         endpoint = ENDPOINTS.get(path)
         if endpoint is None:
             return error(404, "there is nothing at this address")
+        if path == _FIRST and not self._view.done():
+            self._opening.asked.set()
+            early = await asyncio.wrap_future(self._opening.early)
+            if early is not None:
+                return Response(early, media_type="application/json")
         try:
-            query = Query(request.scope.get("query_string", b""), endpoint.parameters)
             async with self._limit(endpoint.weight):
                 if await request.is_disconnected():  # it was asked for while somebody panned, and is not wanted any more
                     return error(503, "nobody waits for this")
                 view = await asyncio.wrap_future(self._view) if not self._view.done() else self._view.result()
-                return await anyio.to_thread.run_sync(self._made, view, endpoint, query, abandon_on_cancel=True)
+                query = _query(request, endpoint)
+                with view.quiet.asking() if endpoint.weight != "slow" else nullcontext():
+                    return await anyio.to_thread.run_sync(self._made, view, endpoint, query, abandon_on_cancel=True)
         except Complaint as complaint:
             return error(complaint.status, complaint.sentence, complaint.parameter)
         except NotYet:
@@ -118,7 +156,7 @@ class Application:
             return error(503, store.failed or store.waiting)
         return answer({"not_yet": store.waiting, "share": round(store.share, 3)}, 202)
 
-    def _made(self, view: View, endpoint: Endpoint, query: Query) -> Response:
+    def _made(self, view: "View", endpoint: Endpoint, query: "Query") -> Response:
         """In a thread: making JSON of a large tree takes its time, too."""
         found = endpoint.answer(view, query)
         if isinstance(found, Download):
@@ -133,6 +171,12 @@ class Application:
         return self._limits[weight]
 
 
-def application(view: "Future[View]", token: str, host: str, port: int) -> App:
-    """The view may still be made; until then only the page's files are there."""
-    return Guard(Application(view, static_files.table()), token, host, port)
+def _query(request: Request, endpoint: Endpoint) -> "Query":
+    from exhume.web.parameters import Query
+
+    return Query(request.scope.get("query_string", b""), endpoint.parameters)
+
+
+def application(opening: Opening, token: str, host: str, port: int) -> App:
+    """The view may still be made; until then only the page's files are there, and perhaps what it asks for first."""
+    return Guard(Application(opening, static_files.table()), token, host, port)

@@ -1,11 +1,12 @@
 """A perf.data that is shown before it is imported: a process of its own looks at it first, which is enough for the cores and
 the heat map, and imports it then.
 
-The process is forked before anything else runs, so that it has what was loaded and opened until then, and looks while the
-server is getting ready. It says what it found, how far it is and what came of it through a pipe, as pickles, and ends with
-the server: another pipe ends then.
+The process is forked before anything is loaded, and looks while the server is getting ready. It says what it found, how far
+it is and what came of it through a pipe, as pickles, and ends with the server: another pipe ends then. Before all that it says
+what the page asks for first, as the bytes that answer it: those go out before the server has loaded what others take.
 """
 
+import json
 import os
 import pickle
 import signal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct("<Q")
 _STEP_S: Final = 0.05
 _NICE: Final = 10
+DRAWS_S: Final = 0.06
+"""What a browser takes to draw what it was given first: what follows waits so long, and does not compete with it."""
 
 
 class Failed(NamedTuple):
@@ -34,9 +37,9 @@ class Failed(NamedTuple):
 
 
 class Bringing:
-    """`tell` is given what there is to be told of the import when it is done."""
+    """`look` is called in the process. `tell` is given what there is to be told of the import when it is done."""
 
-    def __init__(self, glance: Glance, directory: str, tell: Callable[[list[str]], None]) -> None:
+    def __init__(self, look: Callable[[], Glance | None], directory: str, tell: Callable[[list[str]], None]) -> None:
         self._directory, self._tell = directory, tell
         self._told, theirs = os.pipe()
         alive, self._alive = os.pipe()
@@ -46,10 +49,10 @@ class Bringing:
         if not self._child:
             os.close(self._told)
             os.close(self._alive)
-            _child(glance, directory, theirs, alive)
+            _child(look, directory, theirs, alive)
         os.close(theirs)
         os.close(alive)
-        glance.close()
+        self._early: tuple[str, Any] | None = None
         self._stopped = False
         self._lock = threading.Lock()
         self.share = 0.0
@@ -60,9 +63,17 @@ class Bringing:
         """Why there will be none."""
         self.ended = threading.Event()
 
+    def early(self) -> bytes | None:
+        """Waits for the look, and has what answers the page's first question; None where `first` has something else to say."""
+        self._early = self._next()
+        kind, found = self._early
+        return found if kind == "early" else None
+
     def first(self) -> Looked | None:
         """Waits for the look; None where it takes an import to tell. Raises what the look raised."""
-        kind, found = self._next()
+        kind, found = self._early or self._next()
+        if kind == "early":
+            kind, found = self._next()
         if kind == "looked" and isinstance(found, Looked):
             return found
         self.stop()
@@ -123,15 +134,23 @@ class Bringing:
         return b"" if length else b"".join(parts)
 
 
-def _child(glance: Glance, directory: str, told: int, alive: int) -> None:
+def _child(look: Callable[[], Glance | None], directory: str, told: int, alive: int) -> None:
     """Never returns: what our caller would do on the way out is not ours to do."""
     code = 1
     try:
         os.setsid()  # Ctrl-C is the server's to pass on
         end_with(alive)
-        _say(told, "looked", glance.look())
+        glance = look()
+        looked = glance.look() if glance is not None else None
+        if looked is not None:
+            from exhume.web.first import of_look
+
+            _say(told, "early", json.dumps(of_look(looked), separators=(",", ":"), allow_nan=False).encode("ascii"))
+        _say(told, "looked", looked)
         os.nice(_NICE)
-        _say(told, "done", _import(glance, directory, told))
+        if glance is not None:
+            time.sleep(DRAWS_S)
+            _say(told, "done", _import(glance, directory, told))
         code = 0
     except ExhumeError as error:
         _say(told, "failed", Failed(str(error), error.exit_code))

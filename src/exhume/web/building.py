@@ -16,6 +16,7 @@ from exhume.web import lines, marks
 from exhume.web.counted import CLASSES, Counted, of_ticks
 from exhume.web.marks import Marks
 from exhume.web.outline import Outline
+from exhume.web.quiet import Quiet
 from exhume.web.store import Store
 
 # Segments that are read at once: a segment's neighbours are looked into each time, and so many are little memory yet.
@@ -30,6 +31,9 @@ _MOST_MARKS = 20_000
 _COARSE = 8
 # Decompressing waits for nobody: two are almost twice as fast.
 _THREADS = 2
+# How long a part of it waits for those who are asked something.
+_POLITE_S = 0.25
+_SOME_S = 1.0
 
 Range = tuple[int, int]
 """Cells of the outline, the last one outside."""
@@ -38,8 +42,9 @@ Range = tuple[int, int]
 class Builder:
     """One thread, which ends with the process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, quiet: Quiet | None = None) -> None:
         self._store = store
+        self._quiet = quiet or Quiet()
         folder = store.folder
         start, end = store.window(folder)
         self.outline = Outline(start, -(-(end - start) // SECOND) + 1, folder.node.cpus, float(store.hz or 100))
@@ -50,6 +55,8 @@ class Builder:
         self._first_pass, self._second_pass = 0.0, 0.0
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._some = threading.Event()
+        """Something was read, or there is nothing."""
         self._thread = threading.Thread(target=self._run, name="exhume-outline", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +69,11 @@ class Builder:
     def ready(self) -> float:
         """How much of the cores is read; lines and marks follow."""
         return self._first_pass
+
+    def begun(self) -> None:
+        """Waits for the first part of it: an answer without any would be asked for again, and later than that is there."""
+        if self._thread.is_alive():
+            self._some.wait(_SOME_S)
 
     @property
     def lines_ready(self) -> float:
@@ -78,6 +90,7 @@ class Builder:
                 self.update()
             except (ExhumeError, OSError):  # it is being removed: what was read stays on the screen
                 self._first_pass = self._second_pass = 1.0
+            self._some.set()
             if self._stop.wait(_LOOK_AGAIN_S):
                 return
 
@@ -88,11 +101,13 @@ class Builder:
         with ThreadPoolExecutor(_THREADS, "exhume-outline") as threads:
             for number, _ in enumerate(threads.map(lambda part: self._read_cores(folder, *part), spread(ranges)), 1):
                 self._first_pass = max(self._first_pass, number / len(ranges))
+                self._some.set()
         if self._stop.is_set():
             return
         for number, part in enumerate(ranges, 1):
             if self._stop.is_set():
                 return
+            self._quiet.wait(_POLITE_S)
             self._read_others(folder, *part)
             self._second_pass = max(self._second_pass, number / len(ranges))
         self._first_pass = self._second_pass = 1.0
@@ -113,6 +128,8 @@ class Builder:
         return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
 
     def _read_cores(self, folder: Folder, start: int, end: int) -> None:
+        if self._some.is_set():  # those who ask wait for the first part themselves
+            self._quiet.wait(_POLITE_S)
         if self._stop.is_set():
             return
         outline = self.outline

@@ -12,6 +12,8 @@ from exhume.web.store import SECOND, Store
 
 _LOOK_AGAIN_S = 30.0
 _STEP_S = 0.5
+# What is seen first goes first: a process for this would compete with the page for the cores.
+_FIRST_S = 1.5
 # No more than a fifth of the time is spent on it.
 _SPARE = 5.0
 
@@ -47,6 +49,8 @@ class Incidents:
         while not self._store.wait(_STEP_S):
             if self._stop.is_set():
                 return
+        if self._judge is None and self._stop.wait(_FIRST_S):
+            return
         while not self._stop.is_set():
             began = time.monotonic()
             start, end = self._store.window(self._store.folder)

@@ -69,6 +69,7 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
                 return of_samples(folder, edges, view.store.hz), "samples", 1.0
             except NotYet:  # by second is better than nothing, until the samples are there
                 share = min(view.store.share, _NOT_WHOLE)
+    view.builder.begun()
     outline = view.builder.outline
     found, counts, a_cell = outline.worst(edges)
     # By cells here, not by the width of the column: what a column has is one cell's.

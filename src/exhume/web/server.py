@@ -1,39 +1,46 @@
 """Serving a view on a socket that listens already, until Ctrl-C."""
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from exhume.web.application import application
+from exhume.web.bringing import DRAWS_S
 from exhume.web.listening import Listening
-from exhume.web.view import View
+from exhume.web.opening import Opening
+
+if TYPE_CHECKING:
+    from exhume.web.view import View
 
 _AT_ONCE = 100
 _PATIENCE_S = 1
+# How long what a view takes is not loaded for the sake of a page that loads its files: two at once take longer than both.
+_LOADS_S = 1.0
 
 
 class _Server(uvicorn.Server):
     """Ends what is being worked out as soon as it is told to end, and not after waiting for it."""
 
-    def __init__(self, config: uvicorn.Config, view: "Future[View]") -> None:
+    def __init__(self, config: uvicorn.Config, opening: Opening) -> None:
         super().__init__(config)
-        self._view = view
+        self._opening = opening
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        _stop(self._view)
+        self._opening.stop()
         super().handle_exit(sig, frame)
 
 
-def serve(make: Callable[[], View], listening: Listening) -> None:
+def serve(make: "Callable[[], View]", listening: Listening, early: Callable[[], bytes | None] | None = None) -> None:
     """Until a signal ends it; then KeyboardInterrupt, or whatever the handler of that signal does. The view is made while
-    the page's files are served already; what goes wrong with it ends it, and is raised."""
-    view: Future[View] = Future()
-    view.set_running_or_notify_cancel()  # a request that is given up does not cancel it
+    the page's files are served already; what goes wrong with it ends it, and is raised. `early` waits for what answers the
+    page's first question without a view, if anything can."""
+    opening = Opening()
     config = uvicorn.Config(
-        application(view, listening.token, listening.host, listening.port),
+        application(opening, listening.token, listening.host, listening.port),
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -47,26 +54,24 @@ def serve(make: Callable[[], View], listening: Listening) -> None:
         limit_concurrency=_AT_ONCE,
         timeout_graceful_shutdown=_PATIENCE_S,
     )
-    server = _Server(config, view)
+    server = _Server(config, opening)
 
     def made() -> None:
         try:
+            opening.early.set_result(early() if early is not None else None)
+            if early is not None and opening.asked.wait(_LOADS_S):
+                time.sleep(DRAWS_S)
             found = make()
             found.start()
-            view.set_result(found)
+            opening.view.set_result(found)
         except BaseException as error:
-            view.set_exception(error)
+            opening.failed(error)
             server.should_exit = True
 
     threading.Thread(target=made, name="exhume-opens", daemon=True).start()
     try:
         server.run(sockets=[listening.socket])
     finally:
-        _stop(view)
-    if view.done() and (error := view.exception()) is not None:
+        opening.stop()
+    if opening.view.done() and (error := opening.view.exception()) is not None:
         raise error
-
-
-def _stop(view: "Future[View]") -> None:
-    if view.done() and view.exception() is None:
-        view.result().stop()

@@ -22,8 +22,6 @@ _LOOK_AGAIN_S = 1.0
 _LATE_NS = 5 * SECOND
 _PROFILES, _PROFILE_BYTES = 4, 96 << 20
 _ANSWERS, _ANSWER_BYTES = 24, 32 << 20
-# A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
-_UNKNOWN_NS = 20 * 365 * 86_400 * SECOND
 
 
 class Cache(Generic[Kept]):
@@ -162,10 +160,6 @@ class Store:
         """All of it; the end is outside."""
         first, last = folder.window
         return min(first, self.origin), max(last + 1, self.origin + 1)
-
-    @property
-    def has_wall(self) -> bool:
-        return self._folder.real_ns(self.origin) >= _UNKNOWN_NS
 
     def us(self, moment: int) -> int:
         """A moment as answers have it: microseconds from the origin on."""

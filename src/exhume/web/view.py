@@ -7,6 +7,7 @@ from exhume.recording.folder import Folder
 from exhume.web.building import Builder
 from exhume.web.incidents import Incidents
 from exhume.web.judging import Judges
+from exhume.web.quiet import Quiet
 from exhume.web.store import Store
 
 _COUNT_AGAIN_S = 20.0
@@ -18,7 +19,8 @@ class View:
     def __init__(self, store: Store, initial: tuple[int, int] | None = None, incidents: Incidents | None = None) -> None:
         self.store = store
         self.initial = initial
-        self.builder = Builder(store)
+        self.quiet = Quiet()
+        self.builder = Builder(store, self.quiet)
         self.incidents = incidents or Incidents(store)
         self.judges = Judges()
         self.ended = False

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
 from exhume.profile import profiler, tasks
-from exhume.profile.importing import perf_data, perf_kernel, perf_stream
+from exhume.profile.importing import perf_data, perf_kernel, perf_order, perf_stream
 from exhume.profile.importing.perf_layout import CALLCHAIN, CGROUP, CPU, IDENTIFIER, IP, TID, TIME
 from exhume.recorder.importing import bring_in
 from exhume.recording.folder import Folder
-from exhume.recording.incoming import Anchor, Damaged, Wanted, memory
+from exhume.recording.incoming import Anchor, Damaged, Ids, Wanted, memory
 from exhume.recording.summary import Summary
 from tests.profile.importing import made_perf as made
 from tests.profile.importing.perf_script import said
@@ -256,7 +256,7 @@ def test_a_mapping_that_comes_later_in_the_file_is_there_for_samples_after_it_in
 
 
 def test_what_is_held_back_for_order_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perf_data, "_BATCH", 1 << 12)
+    monkeypatch.setattr(perf_order, "_BATCH", 1 << 12)
     monkeypatch.setattr(perf_stream, "_READ", 1 << 12)
     parts, times = [], []
     for around in range(300):
@@ -267,7 +267,7 @@ def test_what_is_held_back_for_order_is_given_once(monkeypatch: pytest.MonkeyPat
         parts.append(made.end_of_round())
     raw = made.file(b"".join(parts))
     with closing(memory(raw)) as file:
-        batches = [len(batch.kind) for batch in perf_data.opened(file, Wanted(symbols=False))._in_order()]
+        batches = list(perf_data.opened(file, Wanted(symbols=False)).batches(Ids()))
     assert len(batches) > 10
     found, _ = seen(raw)
     assert [one.time for one in found] == sorted(time + 10_000 for time in times)
@@ -593,7 +593,7 @@ def test_records_of_nonsense_do_no_harm(records: bytes) -> None:
 
 
 def test_a_side_band_that_is_too_large_to_keep_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perf_data, "_BATCH", 1 << 12)
+    monkeypatch.setattr(perf_order, "_BATCH", 1 << 12)
     monkeypatch.setattr(perf_stream, "_READ", 1 << 12)
     monkeypatch.setattr(tasks, "LARGEST_ALONE", 1 << 14)
     parts = [made.comm(9, b"patient", 0), made.mmap2(9, 0x1000, 0x1000, b"/lib/x", 0)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from exhume.errors import ExhumeError
 from exhume.profile import classes
 from exhume.profile.importing import perf_sketch
+from exhume.profile.importing.kernel_marks import Marks
 from exhume.profile.importing.perf_layout import CALLCHAIN, CPU, IDENTIFIER, IP, TID
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.records import (
@@ -38,22 +39,27 @@ from tests.profile.made_records import record
 BASE = 0xFFFFFFFF81000000
 NAMES = ("do_idle", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "irqentry_exit", "ksys_read", "cpu_startup_entry")
 SIZE = 64
-FAR = BASE + perf_sketch._SLOTS
-"""Its slots are those of BASE."""
+FAR = BASE + (1 << 30)
+"""As modules are: too far for a table that has both."""
 
 
 class Kernel:
-    """As KernelSymbols: six functions one after the other, and the same again a megabyte on."""
+    """As KernelSymbols: six functions one after the other, and the same again a gigabyte on."""
 
     reason = ""
 
-    def find(self, addresses: "np.ndarray[tuple[int], np.dtype[np.uint64]]") -> Ints:
-        place = addresses.astype(object) - BASE
-        found = [int(at % perf_sketch._SLOTS) // SIZE if at >= 0 else -1 for at in place]
-        return np.array([one if one < len(NAMES) else -1 for one in found], dtype=np.int64)
+    @property
+    def spans(self) -> "tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], Ints, Ints]":
+        starts = [base + SIZE * at for base in (BASE, FAR) for at in range(len(NAMES))]
+        functions = np.arange(len(starts), dtype=np.int64)
+        return np.array(starts, dtype=np.uint64), np.full(len(starts), SIZE, dtype=np.int64), functions
+
+    def find(self, address: int) -> int:
+        """-1 if none holds it."""
+        return next((at for at, start in enumerate(self.spans[0].tolist()) if start <= address < start + SIZE), -1)
 
     def name(self, index: int) -> str:
-        return NAMES[index]
+        return NAMES[index % len(NAMES)]
 
 
 def kernel() -> KernelSymbols:
@@ -88,8 +94,8 @@ def plainly(chain: Sequence[int], idle_task: bool, named: bool) -> str:
     of_kernel = inner in (CONTEXT_KERNEL, CONTEXT_GUEST_KERNEL)
     marks = []
     for context, address in reversed(frames):
-        function = int(Kernel().find(np.array([address], dtype=np.uint64))[0]) if context == CONTEXT_KERNEL else -1
-        marks.append(classes.mark(NAMES[function]) if function >= 0 and of_kernel and named else 0)
+        function = Kernel().find(address) if context == CONTEXT_KERNEL else -1
+        marks.append(classes.mark(Kernel().name(function)) if function >= 0 and of_kernel and named else 0)
     return classes.of_stack([mark for mark in marks if mark], of_kernel, idle_task, named)
 
 
@@ -111,10 +117,9 @@ chains = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_the_class_of_any_chain_is_what_it_is_word_by_word(found: list[tuple[list[int], bool]], named: bool) -> None:
     each = decoded([chain for chain, _ in found], [0 if idle else 7 << 32 | 7 for _, idle in found])
-    marks = perf_sketch.Marks(kernel()) if named else None
-    for _ in range(2):  # the second time all addresses are known
-        got = [CLASSES[kind] for kind in perf_sketch.classes_of(each, marks).tolist()]
-        assert got == [plainly(chain, idle, named) for chain, idle in found]
+    marks = Marks(kernel()) if named else None
+    got = [CLASSES[kind] for kind in perf_sketch.classes_of(each, marks).tolist()]
+    assert got == [plainly(chain, idle, named) for chain, idle in found]
 
 
 def looked(path: str, wanted: Wanted | None = None, anchor: Anchor | None = None) -> Looked:

@@ -190,26 +190,30 @@ class _Script:
         add_clock, add_owner, add_stack = self._clocks.append, self._owner.append, self._stack.append
         chunks = text.split(b"\n\n")
         begin = counted = 0  # where the chunk of that number begins
-        ending, event = b"\n", _NO_EVENT
+        ending, length, event, taken = b"\n", 1, _NO_EVENT, False
+        passed = 0  # samples of that event
         for place, chunk in enumerate(chunks):
             parts = chunk.split(b"\n", 2)
-            line = parts[0]
+            line, innermost, below = parts if len(parts) == 3 else (*parts, b"", b"")[:3]
             try:
                 # The end of the line is mostly that of the line before; in front of it there are who, a blank and the time.
                 if line.endswith(ending):
-                    who, _, clock = line[: -len(ending)].rpartition(b" ")
+                    who, _, clock = line[:-length].rpartition(b" ")
                 else:
                     front, _, tail = line.partition(b": ")
                     other = events(tail) or self._event_of(tail)
                     if other is None or other.address:
                         raise KeyError
-                    event, ending = other, b": " + tail
+                    event.count.samples += passed
+                    event, ending, taken, passed = other, b": " + tail, other.taken, 0
+                    length = len(ending)
                     who, _, clock = front.rpartition(b" ")
-                owner = known[who]
-                if len(parts) == 3:
-                    number = stacks[chains[parts[2]] << 33 | frames[parts[1]] << 1 | owner.idle]
-                else:
-                    number = stacks[frames[parts[1] if len(parts) == 2 else b""] << 1 | owner.idle]
+                owner, idle = known[who]
+                try:
+                    number = stacks[chains[below] << 33 | frames[innermost] << 1 | idle]
+                except KeyError:
+                    if not (number := texts.of(innermost, below, idle)):
+                        raise
             except KeyError:
                 found = self._look_up(line, chunk[len(line) + 1 :])
                 if found is None:
@@ -218,14 +222,16 @@ class _Script:
                     self._keep_time(at)
                     self._slowly(chunk, at + begin)
                     continue
-                owner, clock, other, number = found
+                (owner, idle), clock, other, number = found
                 if other is not event:
-                    event, ending = other, b"\n"
-            event.count.samples += 1
-            if event.taken:
+                    event.count.samples += passed
+                    event, ending, taken, passed = other, b"\n", other.taken, 0
+            passed += 1
+            if taken:
                 add_clock(clock)
-                add_owner(owner.number)
+                add_owner(owner)
                 add_stack(number)
+        event.count.samples += passed
         self._keep_time(at)
 
     def _keep_time(self, before: int) -> None:

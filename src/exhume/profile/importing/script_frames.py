@@ -4,6 +4,7 @@ sample__fprintf_callchain of tools/perf/util/evsel_fprintf.c prints them, the in
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from exhume.text import decode
@@ -120,9 +121,16 @@ def _opening(text: bytes) -> int:
 
 def where(file: bytes, address: int) -> tuple[str, str]:
     """Module and space as the recorder names them: [kernel], the bare name of a module, the path of a program or library."""
-    file = _PLACE.sub(b"", file)
     if not file or file == UNKNOWN:
         return ("[kernel]", "kernel") if address >= _HALF else ("", "user")
+    return _named(_PLACE.sub(b"", file), address >= _HALF)
+
+
+@lru_cache(maxsize=256)
+def _named(file: bytes, high: bool) -> tuple[str, str]:
+    """Few files have most frames."""
+    if not file or file == UNKNOWN:
+        return ("[kernel]", "kernel") if high else ("", "user")
     if _BPF.fullmatch(file):
         return "bpf", "kernel"
     if _USER.fullmatch(file):

@@ -64,8 +64,9 @@ class Stacks:
         """Frames, the outermost first; None if something else is among them."""
         found: list[int] = []
         caller = b""
+        known = self.frames.get
         for line in reversed(lines):
-            number = self.frame(line)
+            number = known(line) or self.frame(line)
             if not number:
                 return None
             if number < 0:
@@ -81,11 +82,15 @@ class Stacks:
     def number(self, text: bytes, idle: int) -> int:
         """The number of a stack; 0 if there is something else in its lines."""
         innermost, _, below = text.partition(b"\n")
-        frame = self.frame(innermost) if text else 0
-        if text and not frame:
+        return self.of(innermost, below, idle)
+
+    def of(self, innermost: bytes, below: bytes, idle: int) -> int:
+        """The same of the innermost frame and its callers, apart."""
+        frame = self.frame(innermost)
+        if not frame and (innermost or below):
             return 0
         if frame < 0:
-            whole = self._parsed(text.split(b"\n"))
+            whole = self._parsed([innermost, *(below.split(b"\n") if below else ())])
             return self._interner.stack(whole, bool(idle)) if whole is not None else 0
         chain = self._chain_of(below)
         if chain < 0:

@@ -174,6 +174,15 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
     about: () => get('/api/about', null, 'about', Infinity),
 
     /**
+     * What the recording is, and with it the heat map of all of it where the server has that: it is not asked for again.
+     * @returns {Promise<{about: About, heat: Heat | null}>}
+     */
+    first: () => get('/api/first', null, 'first', Infinity),
+
+    /** Keeps the heat map that came first, as if it had been asked for. @param {Heat} heat */
+    keepFirst: (heat) => void kept.set(`/api/heat?${window(0, about().duration_us)}`, heat),
+
+    /**
      * The whole recording. Not kept until its incidents are known.
      * @param {number} columns
      * @param {Options} [options]

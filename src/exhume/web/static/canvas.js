@@ -47,17 +47,20 @@ export function plane(host, label, draw) {
   };
   /** @type {(() => void)[]} */
   const onResize = [];
-  new ResizeObserver(() => {
+  const fit = () => {
     const next = host.clientWidth;
     if (next === width) return;
     width = next;
     for (const listener of onResize) listener();
     redraw();
-  }).observe(host);
+  };
+  new ResizeObserver(fit).observe(host);
 
   return {
     canvas,
     redraw,
+    /** Takes its place at once, and not when the browser tells of it. */
+    fit,
     width: () => width,
     height: () => height,
     /** @param {number} next */

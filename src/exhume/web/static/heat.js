@@ -41,8 +41,12 @@ export function condensed(cells, columns, rows, most) {
  * @param {HTMLElement} element
  * @param {import('./state.js').Store} store
  * @param {import('./api.js').Api} api
+ * @returns {Promise<void>} fulfilled when the first picture is there, or why there is none
  */
 export function mountHeat(element, store, api) {
+  /** @type {() => void} */
+  let begun = () => {};
+  const shown = /** @type {Promise<void>} */ (new Promise((done) => (begun = done)));
   const picture = plane(element, 'Subsecond heat map', draw);
   picture.canvas.className = 'timed';
   picture.setHeight(TOP + HEIGHT + SCALE);
@@ -109,9 +113,11 @@ export function mountHeat(element, store, api) {
       explain();
       element.setAttribute('aria-busy', 'false');
       if (!performance.getEntriesByName('exhume:heat').length) performance.mark('exhume:heat');
+      begun();
       if ((answer.ready ?? 1) < 1) again = setTimeout(refresh, AGAIN_MS);
     } catch (error) {
       if (isAbort(error)) return;
+      begun();
       element.setAttribute('aria-busy', 'false');
       // The picture of another choice must not stand for one that could not be made.
       heat = image = null;
@@ -222,6 +228,7 @@ export function mountHeat(element, store, api) {
     if (heat) rest();
     else void refresh();
   });
+  picture.fit();
   themed.subscribe(paint);
   store.hover.subscribe(picture.redraw);
   store.draft.subscribe(picture.redraw);
@@ -230,4 +237,5 @@ export function mountHeat(element, store, api) {
     if (keys.some((key) => state[key] !== before[key])) rest();
     picture.redraw();
   });
+  return shown;
 }

@@ -12,7 +12,7 @@ import {mountOverview} from './overview.js';
 import {createStore} from './state.js';
 import {mountToolbar} from './toolbar.js';
 
-const LOOK_MS = 2000, TOLD_MS = 8000;
+const LOOK_MS = 2000, TOLD_MS = 8000, LOWER_MS = 300;
 /** @type {import('./state.js').State['theme'][]} */
 const THEMES = ['auto', 'light', 'dark'];
 
@@ -69,6 +69,12 @@ function waiting(sentence, store) {
 }
 let waited = '';
 
+/** @param {number} time */
+const after = (time) => new Promise((done) => setTimeout(done, time));
+
+/** When what was drawn is on the screen. */
+const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+
 async function start() {
   // The cookie has the token by now: nobody should read it off the screen, or find it in the history.
   const address = new URL(location.href);
@@ -82,14 +88,17 @@ async function start() {
   let store = null;
   const unknown = /** @type {import('./api.js').About} */ ({live: true, start_ns: '0', duration_us: 0});
   const api = createApi(() => store?.about() ?? first ?? unknown, undefined, (sentence) => waiting(sentence, store));
+  /** @type {import('./api.js').Heat | null} */
+  let heat = null;
   try {
-    first = await api.about();
+    ({about: first, heat} = await api.first());
   } catch (error) {
     place('status').textContent = /** @type {Error} */ (error).message;
     place('status').classList.add('bad');
     return;
   }
   const made = (store = createStore(first));
+  if (heat) api.keepFirst(heat);
   document.title = `${String(first.node?.hostname ?? first.name)} · exhume`;
   applyTheme(made.get().theme);
   followSystem();
@@ -97,17 +106,19 @@ async function start() {
     if (state.theme !== before.theme) applyTheme(state.theme);
   });
   showStatus(made);
+  const heatShown = mountHeat(place('heat'), made, api);
+  if (heat) await Promise.race([heatShown.then(drawn), after(LOWER_MS)]);
   const nextTheme = () => made.set({theme: THEMES[(THEMES.indexOf(made.get().theme) + 1) % THEMES.length]});
   const help = mountHelp(/** @type {HTMLDialogElement} */ (place('help')));
   mountToolbar(place('toolbar'), made, {help: help.open, theme: nextTheme});
   mountOverview(place('overview'), made, api);
   mountLanes(place('lanes'), made, api);
-  mountHeat(place('heat'), made, api);
   mountKeys(made, api, help, nextTheme);
   if (first.notes?.length) made.status.set({text: first.notes.join(' '), bad: false});
   watch(api, made);
+  await Promise.race([heatShown, after(LOWER_MS)]);
   const {mountLower} = await import('./lower.js');
-  mountLower(place, made, api);
+  await mountLower(place, made, api);
 }
 
 void start();
