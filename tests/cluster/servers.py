@@ -1,4 +1,4 @@
-"""A real API server for the tests: etcd, kube-apiserver and kwok (which plays the kubelets), built with Go into a cache.
+"""A real API server for the tests: etcd, kube-apiserver, kwok (which plays the kubelets) and more, built with Go into a cache.
 
 `python -m tests.cluster.servers` builds what is not there yet (about twenty minutes on two cores, once); a test only uses what
 it finds, and skips with the reason otherwise. Everything comes from the Go module proxy that this machine's Go is set to.
@@ -29,6 +29,7 @@ KUBERNETES = "1.36.1"
 ETCD = "3.6.8"
 KWOK = "0.8.0"
 HELM = "3.22.0"
+DETECTOR = "1.34.0"
 
 # What kubernetes/staging holds: in k8s.io/kubernetes itself they are v0.0.0, replaced by directories that modules do not carry.
 STAGING = """api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider cluster-bootstrap
@@ -41,9 +42,17 @@ streaming""".split()
 PROGRAMS = {
     "etcd": ("go.etcd.io/etcd/server/v3", ETCD, "go.etcd.io/etcd/server/v3"),
     "kube-apiserver": ("k8s.io/kubernetes", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": ("k8s.io/kubernetes", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kwok": ("sigs.k8s.io/kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": ("helm.sh/helm/v3", HELM, "helm.sh/helm/v3/cmd/helm"),
+    "node-problem-detector": (
+        "k8s.io/node-problem-detector",
+        DETECTOR,
+        "k8s.io/node-problem-detector/cmd/nodeproblemdetector",
+    ),
 }
+# Of node-problem-detector only what runs plugins: its other monitors need the headers of systemd, or a cloud.
+TAGS = {"node-problem-detector": "disable_system_log_monitor,disable_system_stats_monitor,disable_stackdriver_exporter"}
 _READY_S = 60.0
 
 
@@ -79,7 +88,8 @@ def build(name: str) -> None:
     module, version, package = PROGRAMS[name]
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=directory()) as scratch:
         Path(scratch, "go.mod").write_text(go_mod(module, version, package))
-        for command in (["go", "mod", "tidy"], ["go", "build", "-mod=mod", "-trimpath", "-o", "built", package]):
+        made = ["go", "build", "-mod=mod", "-trimpath", "-tags", TAGS.get(name, ""), "-o", "built", package]
+        for command in (["go", "mod", "tidy"], made):
             subprocess.run(["nice", "-n", "19", *command], cwd=scratch, check=True)
         os.rename(Path(scratch, "built"), program(name))
 
@@ -150,7 +160,7 @@ def running(scratch: Path) -> Iterator[Cluster]:
     server += ["--secure-port", str(secure), "--cert-dir", scratch / "certificates", "--authorization-mode", "Node,RBAC"]
     server += ["--service-account-issuer", "https://exhume.test", "--service-account-key-file", key]
     server += ["--service-account-signing-key-file", key, "--token-auth-file", scratch / "tokens.csv"]
-    server += ["--client-ca-file", scratch / "clients.crt"]
+    server += ["--client-ca-file", scratch / "clients.crt", "--allow-privileged"]
     # Nobody makes accounts for namespaces here: that is a controller of kube-controller-manager.
     server += ["--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", "ServiceAccount"]
     with _started(etcd, scratch / "etcd.log"), _started(server, scratch / "apiserver.log") as process:

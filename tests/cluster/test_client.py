@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from exhume.cluster.client import Client, connect
-from exhume.cluster.kubeconfig import Access, Exec, find, in_cluster
+from exhume.cluster.identity import Exec
+from exhume.cluster.kubeconfig import Access, find, in_cluster
 from exhume.cluster.replies import ApiError
 from exhume.errors import ExhumeError, UsageError
 from tests.cluster.objects import make_node

@@ -7,7 +7,7 @@ import pytest
 from exhume.cluster.client import Client
 from exhume.cluster.drain import Pace, drain, eviction_version, wait_ready
 from exhume.cluster.pods import Allowed
-from exhume.cluster.replies import ApiError, Forbidden, refusal
+from exhume.cluster.replies import ApiError, Forbidden, Unreachable, refusal
 from exhume.errors import Refused
 from tests.cluster.objects import pod
 
@@ -101,3 +101,58 @@ def test_a_node_whose_api_server_is_away_for_a_while_is_still_waited_for() -> No
     played = Played([answer(503) for _ in range(40)])
     with pytest.raises(Refused, match="did not come back within 60 s: the API server could not"):
         wait_ready(played.client, "n1", "first", played.pace)
+
+
+class Away(Played):
+    """An API server that cannot be reached for a while, and whose first answer to an eviction is lost on the way."""
+
+    def __init__(self, until_s: float) -> None:
+        super().__init__([None])
+        self.until_s = until_s
+        self.lost = False
+
+    def list(self, path: str, **query: str) -> list[dict[str, Any]]:
+        if 0.0 < self.now < self.until_s:
+            raise Unreachable("the API server at https://x cannot be reached: Connection refused")
+        if self.lost and self.now >= self.until_s:
+            self.pods = []
+        return super().list(path, **query)
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The pod is being deleted from now on, and nobody hears of it."""
+        self.lost = True
+        self.pods[0]["metadata"]["deletionTimestamp"] = "2026-11-16T12:00:00Z"
+        self.now += 1.0
+        raise Unreachable("the API server at https://x cannot be reached: no answer in time")
+
+
+def test_an_api_server_that_restarts_is_waited_for_and_a_lost_answer_is_no_pod_less() -> None:
+    played, said = Away(20.0), list[str]()
+    pace = Pace(60.0, now=lambda: played.now, sleep=played.sleep, tell=lambda what, _: said.append(what))
+    done = drain(played.client, "n1", Allowed(), pace)
+    assert [one.name for one in done.evicted] == ["a"]
+    assert done.ended == ()
+    assert said[0].endswith("no answer in time")
+    assert said[1].endswith("Connection refused")
+    assert 20.0 <= played.now < 30.0
+
+
+def test_one_that_does_not_come_back_is_said_when_the_time_is_up() -> None:
+    played = Away(1e9)
+    with pytest.raises(Refused, match="node n1 is not drained after 60 s: the API server at https://x cannot be reached"):
+        drain(played.client, "n1", Allowed(), played.pace)
+    assert 60.0 <= played.now < 70.0
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_busy_api_server_is_asked_again(status: int) -> None:
+    played = Played([answer(status), None])
+    assert [one.name for one in drain(played.client, "n1", Allowed(), played.pace).evicted] == ["a"]
+    assert [at for at, _ in played.asked] == [0.0, 5.0]
+
+
+def test_what_is_wrong_for_good_ends_it_at_once() -> None:
+    played = Played([answer(400, {"message": "no"})])
+    with pytest.raises(ApiError, match="could not create pods/eviction a: no"):
+        drain(played.client, "n1", Allowed(), played.pace)
+    assert played.now == 0.0

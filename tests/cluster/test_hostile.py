@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 
 from exhume.cli.node_text import render_nodes
 from exhume.cluster import credentials, kubeconfig
+from exhume.cluster.cleanup import left, still_out
 from exhume.cluster.cordon import boot_id, closed, left_mark, mark_of, ready, tainted
+from exhume.cluster.document import text_in
 from exhume.cluster.fleet_limits import FleetLimits, ours, refuse_more
 from exhume.cluster.pods import Allowed, has_gpu, one_pod
 from exhume.cluster.replies import Forbidden, asked, refusal
 from exhume.errors import ExhumeError, Refused, UsageError
 
 KEYS = """clusters users contexts current-context name cluster user server context certificate-authority-data token exec command
-args env value client-key metadata annotations ownerReferences controller kind spec containers resources limits volumes emptyDir
+args env value client-key client-certificate-data tokenFile as as-groups as-user-extra as-uid proxy-url
+tls-server-name insecure-skip-tls-verify provideClusterInfo interactiveMode apiVersion extensions extension continue
+finalizers metadata annotations ownerReferences controller kind spec containers resources limits volumes emptyDir
 status phase conditions type capacity nvidia.com/gpu managedFields fieldsV1 f:spec f:unschedulable manager taints key
 unschedulable exhume/cordoned-by exhume/quarantine nodeInfo bootID details causes reason message retryAfterSeconds
 deletionTimestamp restartPolicy karpenter.sh/do-not-disrupt terminationGracePeriodSeconds""".split()
@@ -85,6 +89,8 @@ def test_nodes_of_any_shape(nodes: list[dict[str, Any]]) -> None:
         assert isinstance(boot_id(node), str)
         assert tainted(node) in (True, False)
         assert has_gpu(node) in (True, False)
+    assert {one.node for one in left(nodes)} <= {text_in(node, "metadata", "name") for node in nodes}
+    assert len(still_out(nodes)) >= len(ours(nodes))
     held = len(ours(nodes))
     with suppress(Refused):
         refuse_more(nodes, "new", FleetLimits(max_at_once=1, pause_when_failed=0), 0.0)
@@ -107,6 +113,20 @@ def test_nodes_of_any_shape(nodes: list[dict[str, Any]]) -> None:
 )
 def test_what_a_request_asks_for_as_rbac_knows_it(method: str, path: str, expected: tuple[str, ...]) -> None:
     assert asked(method, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "resource"),
+    [
+        ('cannot impersonate resource "groups" in API group "" at the cluster scope', "groups"),
+        ('cannot impersonate-on:user-info:list resource "nodes" in API group "" at the cluster scope', "users"),
+    ],
+)
+def test_who_may_not_act_as_another_is_told_the_verb_that_is_missing(said: str, resource: str) -> None:
+    made = refusal("GET", "/api/v1/nodes", 403, {"message": f'x is forbidden: User "me" {said}'}, "")
+    assert isinstance(made, Forbidden)
+    assert (made.verb, made.resource) == ("impersonate", resource)
+    assert str(made).startswith(f"me may not impersonate {resource} in this cluster: ")
 
 
 def test_a_hostile_user_name_cannot_write_to_the_terminal() -> None:

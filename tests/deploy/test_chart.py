@@ -194,6 +194,23 @@ def test_the_versions_are_the_packages() -> None:
     assert __version__.startswith(chart["appVersion"])
 
 
+def test_it_is_rendered_without_a_word_about_the_version_of_the_cluster() -> None:
+    """Helm then takes the version of its client library (3.22: 1.37); one built without its Makefile, as ours, takes 1.20."""
+    servers.needed("helm")
+    command = [str(servers.program("helm")), "template", "node", str(helm.CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    kinds = {one["kind"] for one in yaml.safe_load_all(done.stdout) if one}
+    assert kinds >= {"DaemonSet", "ClusterRole", "NetworkPolicy"}
+    # Every version that it names is older than the oldest cluster it says it is for: apps/v1 1.9, networking 1.7, rbac 1.8.
+    assert {one["apiVersion"] for one in yaml.safe_load_all(done.stdout) if one} == {
+        "v1",
+        "apps/v1",
+        "rbac.authorization.k8s.io/v1",
+        "networking.k8s.io/v1",
+    }
+
+
 def test_helm_has_nothing_to_complain_of() -> None:
     servers.needed("helm")
     done = subprocess.run([servers.program("helm"), "lint", "--strict", helm.CHART], capture_output=True, text=True, timeout=60)

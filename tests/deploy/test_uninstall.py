@@ -5,17 +5,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from exhume.agent import leftovers
 from exhume.cli.main import main
+from exhume.cluster.client import Client
 from exhume.node.root import Root
 from exhume.recording import layout
 from exhume.recording.recording import Node, Recording
 from exhume.recording.writer import Writer
-from exhume.remedy import carry_out
+from exhume.remedy import carry_out, plan_cluster
 from exhume.remedy import node as remedy_node
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan_model import Plan
@@ -152,6 +155,66 @@ def test_it_refuses_while_a_fix_is_not_undone(host: Path, capsys: pytest.Capture
     assert carry_out.find(remedy_node.at(str(host)), identity).status == "applied"
     carry_out.undo(remedy_node.at(str(host)), identity)
     assert uninstall(host, "--yes") == 0
+    assert remains(host) == THEIRS
+
+
+class OneNode:
+    """An API server with one node, as far as a quarantine and its release need one."""
+
+    def __init__(self) -> None:
+        self.node: dict[str, Any] = {"metadata": {"name": "gpu-17", "annotations": {}}, "spec": {}}
+
+    def __enter__(self) -> "OneNode":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self.node
+
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.node["spec"] |= body.get("spec", {})
+        self.node["metadata"]["annotations"] |= body["metadata"].get("annotations", {})
+        return self.node
+
+
+def test_it_refuses_while_a_node_that_was_taken_out_from_here_is_not_back(
+    host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, server = host / "var/lib/exhume/cluster/gpu-17", OneNode()
+    place.mkdir(parents=True)
+    node = replace(remedy_node.at(str(place)), cluster=lambda: cast(Client, server))
+    consent = Consent(undoable=True, irreversible=False)
+    assert carry_out.apply(plan_cluster.quarantine("gpu-17", "", "study"), node, consent).exit_code == 0
+    assert uninstall(host, "--yes") == 2
+    said = capsys.readouterr()
+    assert "gpu-17 was taken out of service from here and not put back: exhume node release does that" in said.err
+    assert "/var/lib/exhume/cluster " in said.out
+    assert uninstall(host, "--yes", "--keep-journal") == 0
+    assert (host / "var/lib/exhume/cluster/gpu-17").is_dir()
+    assert carry_out.apply(plan_cluster.release("gpu-17", ""), node, consent).exit_code == 0
+    assert uninstall(host, "--yes") == 0
+    assert remains(host) == THEIRS
+
+
+def test_journals_that_a_user_keeps_are_found_too(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `exhume node` and `exhume fleet fix` by somebody who is not root; a relative XDG_STATE_HOME names no place."""
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert leftovers.user_state() == os.path.expanduser("~/.local/state/exhume")
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/zoe/state")
+    root, user = Root(str(host)), leftovers.user_state()
+    assert user == "/home/zoe/state/exhume"
+    assert user not in {one.path for one in leftovers.found(root, user=user)}
+    place = host / "home/zoe/state/exhume/cluster/gpu-17"
+    place.mkdir(parents=True)
+    (place.parents[1] / "fleet-fix-x.jsonl").write_text("{}\n")
+    node = replace(remedy_node.at(str(place)), cluster=lambda: cast(Client, OneNode()))
+    carry_out.apply(plan_cluster.quarantine("gpu-17", "", "study"), node, Consent(undoable=True, irreversible=False))
+    assert leftovers.out_of_service(root, user) == ["gpu-17"]
+    assert user not in {one.path for one in leftovers.found(root, keep_journal=True, user=user)}
+    assert user in {one.path for one in leftovers.found(root, user=user)}
+    assert {why for _, why in leftovers.remove(root, leftovers.found(root, user=user))} == {""}
     assert remains(host) == THEIRS
 
 

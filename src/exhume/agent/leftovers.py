@@ -20,12 +20,14 @@ from exhume.remedy import journal
 from exhume.remedy.application import Application
 from exhume.remedy.carry_out import history
 from exhume.remedy.manager import Manager
-from exhume.remedy.node import Node
+from exhume.remedy.node import Node, at
 from exhume.text import from_path, printable
 
 STATE: Final = "/var/lib/exhume"
 UNIT: Final = "exhume-agent.service"
 _JOURNAL: Final = journal.DIRECTORY
+_CLUSTER: Final = f"{STATE}/cluster"
+"""Where `exhume node` keeps a journal for each node of a cluster that it took out of service from here."""
 _UNITS: Final = "/etc/systemd/system"
 # Besides the state: settings, the unit where people put it, the link that enables it, and what `exhume completion` tells.
 PLACES: Final = (
@@ -46,15 +48,28 @@ class Left:
     size_bytes: int
 
 
-def found(root: Root, keep_recordings: bool = False, keep_journal: bool = False, more: Iterable[str] = ()) -> list[Left]:
-    """What there is, the state directory in its parts. `more` are recordings that the settings keep elsewhere."""
+def user_state() -> str:
+    """Where commands that need no root keep what they have done to clusters and fleets. A relative one is to be ignored, says
+    the base directory specification."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/state"), "exhume")
+
+
+def found(
+    root: Root, keep_recordings: bool = False, keep_journal: bool = False, more: Iterable[str] = (), user: str = ""
+) -> list[Left]:
+    """What there is, the state directory in its parts. `more` are recordings that the settings keep elsewhere, `user` is the
+    state of whoever asks."""
     lefts = [Left(path, what, _size(root, path)) for path, what in PLACES if _there(root, path)]
     for path in _parts(root):
-        is_journal = path == _JOURNAL
+        is_journal = path in (_JOURNAL, _CLUSTER)
         if (is_journal and keep_journal) or (not is_journal and keep_recordings):
             continue
-        what = "the journal of what was fixed" if is_journal else "recordings and what belongs to them"
+        journals = "the journal of what was fixed" if path == _JOURNAL else "journals of nodes that were taken out of service"
+        what = journals if is_journal else "recordings and what belongs to them"
         lefts.append(Left(path, what, _size(root, path)))
+    if user and not keep_journal and _there(root, user):
+        lefts.append(Left(user, "journals of this user: nodes of clusters, waves of fleets", _size(root, user)))
     if not keep_recordings:
         lefts += [Left(path, "a recording", _size(root, path)) for path in more if _is_recording(root, path)]
     return lefts
@@ -63,6 +78,23 @@ def found(root: Root, keep_recordings: bool = False, keep_journal: bool = False,
 def not_undone(node: Node) -> list[Application]:
     """Fixes that are in force, or hang in the balance: without their journal nobody can undo them."""
     return [one for one in history(node) if one.status != "undone" and one.begun]
+
+
+def out_of_service(root: Root, user: str = "") -> list[str]:
+    """Nodes that were taken out of service from here and, as their journals have it, not put back since."""
+    journals = (_CLUSTER, *((f"{user}/cluster",) if user else ()))
+    places = [(name, _place(root, f"{way}/{name}")) for way in journals for name in _names(root, way)]
+    return sorted(name for name, place in places if place is not None and os.path.isdir(place) and _is_out(at(place)))
+
+
+def _is_out(node: Node) -> bool:
+    """By what was done last: what ended with an uncordon, or was undone, left nothing behind."""
+    for one in reversed([one for one in history(node) if one.begun]):
+        over = any(
+            step.kind == "uncordon" and done.became == "done" for step, done in zip(one.plan.steps, one.steps, strict=True)
+        )
+        return one.status != "undone" and not over
+    return False
 
 
 def writers(root: Root, lefts: Iterable[Left]) -> list[str]:

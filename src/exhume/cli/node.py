@@ -143,6 +143,7 @@ def _journal(args: argparse.Namespace, found: "Document") -> "Node":
     """On the node itself its own journal; from elsewhere one for each node, so that one that is stuck holds up no other."""
     from dataclasses import replace
 
+    from exhume.agent.leftovers import STATE, user_state
     from exhume.cluster.client import connect
     from exhume.node.root import Root
     from exhume.remedy.node import at
@@ -152,8 +153,7 @@ def _journal(args: argparse.Namespace, found: "Document") -> "Node":
     if place is None and is_here(found, Root("/")):
         place = "/"
     if place is None:
-        own = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        state = "/var/lib/exhume" if os.geteuid() == 0 else os.path.join(own, "exhume")
+        state = STATE if os.geteuid() == 0 else user_state()
         place = os.path.join(state, "cluster", args.name)
         os.makedirs(place, mode=0o700, exist_ok=True)
     if not os.path.isdir(place):

@@ -18,7 +18,9 @@ fixed), asks, and removes it; the agent is stopped first. Nothing that a package
 itself neither.
 
 It refuses while a fix is in force: without its journal nobody can undo it. Undo it first (exhume undo), keep the journal
-(--keep-journal), or say that the fix is to stay for good (--leave-fixes)."""
+(--keep-journal), or say that the fix is to stay for good (--leave-fixes).
+
+With --cluster it is what agents have left at the nodes of a Kubernetes cluster: conditions, which nobody renews any more."""
 EPILOG = """\
 examples:
   sudo exhume uninstall                    list it, ask, remove it
@@ -26,6 +28,7 @@ examples:
   sudo exhume uninstall --yes              for scripts
   sudo exhume uninstall --keep-recordings  settings and the unit go, what was recorded stays
   exhume uninstall --host /host --yes      from a container that has the host's / mounted at /host
+  exhume uninstall --cluster --dry-run     what is left at the nodes of the cluster of KUBECONFIG
 
 exit code: 0 done, 2 failed or refused, 3 could not, 64 wrong usage"""
 
@@ -38,6 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-journal", action="store_true", help="leave the journal, so that fixes can be undone later")
     parser.add_argument("--leave-fixes", action="store_true", help="fixes that are in force stay for good")
     parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR, or an image's root")
+    parser.add_argument(
+        "--cluster", action="store_true", help="node conditions that agents left in a cluster, after helm uninstall"
+    )
+    parser.add_argument("--context", default="", metavar="NAME", help="with --cluster: context of the kubeconfig")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
 
 
@@ -46,16 +53,26 @@ def run(args: argparse.Namespace) -> int:
     from exhume.cli.fix_confirm import agreed
     from exhume.remedy.node import at
 
+    if args.cluster:
+        from exhume.cli import uninstall_cluster
+
+        if args.host != "/" or args.keep_recordings or args.keep_journal:
+            raise UsageError(
+                "--cluster is about the nodes' objects: --host, --keep-recordings and --keep-journal do not go with it"
+            )
+        return uninstall_cluster.run(args)
     if not os.path.isdir(args.host):
         raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
     node = at(args.host)
-    lefts = leftovers.found(node.root, args.keep_recordings, args.keep_journal, _elsewhere(args, node.root))
+    user = leftovers.user_state() if node.root.own else ""
+    lefts = leftovers.found(node.root, args.keep_recordings, args.keep_journal, _elsewhere(args, node.root), user)
     if not lefts:
         print("exhume left nothing on this node.")
         return EXIT_HEALTHY
     _show(lefts)
     if not (args.keep_journal or args.leave_fixes):
         _refuse_fixes([one.identity for one in leftovers.not_undone(node)])
+        _refuse_out(leftovers.out_of_service(node.root, user))
     if args.dry_run:
         print("Nothing was removed: this was a dry run.")
         return EXIT_HEALTHY
@@ -81,6 +98,16 @@ def _refuse_fixes(identities: list[str]) -> None:
         raise Refused(
             f"{len(identities)} {'fix is' if len(identities) == 1 else 'fixes are'} not undone ({', '.join(identities[-3:])}): "
             "exhume undo brings back what was, --keep-journal keeps that possible, --leave-fixes makes it final"
+        )
+
+
+def _refuse_out(names: list[str]) -> None:
+    """Nodes of a cluster that were taken out from here: their journals are beside the recordings."""
+    if names:
+        told = ", ".join(printable(name) for name in names[:3])
+        raise Refused(
+            f"{told} {'was' if len(names) == 1 else 'were'} taken out of service from here and not put back: exhume node "
+            "release does that, --keep-journal keeps exhume undo possible, --leave-fixes makes it final"
         )
 
 

@@ -8,17 +8,17 @@ import http.client
 import json
 import os
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from exhume import __version__
 from exhume.cluster import credentials
+from exhume.cluster.connection import Connection
 from exhume.cluster.document import MANAGER, Document, list_in, text_in
 from exhume.cluster.kubeconfig import Access, find
-from exhume.cluster.replies import ApiError, refusal
+from exhume.cluster.proxy import chosen
+from exhume.cluster.replies import ApiError, Unreachable, refusal
 from exhume.errors import ExhumeError
 from exhume.text import printable
 
@@ -35,7 +35,7 @@ class Client:
     def __init__(self, access: Access, patience_s: float = PATIENCE_S) -> None:
         self._access, self._patience_s = access, patience_s
         self._address = urlsplit(access.server)
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._credential: credentials.Credential | None = None
 
     @property
@@ -56,7 +56,14 @@ class Client:
         more = ""
         while True:
             asked = {"limit": str(PAGE), **query, **({"continue": more} if more else {})}
-            page = self.request("GET", path, query=asked)
+            try:
+                page = self.request("GET", path, query=asked)
+            except ApiError as error:
+                if error.status != 410 or not error.goes_on or error.goes_on == more:
+                    raise
+                # etcd has forgotten the state that the first page was of; the rest is of a later one (API concepts, 410 Gone).
+                more = error.goes_on
+                continue
             yield from list_in(page, "items")
             more = text_in(page, "metadata", "continue")
             if not more:
@@ -70,21 +77,27 @@ class Client:
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Document:
-        target = quote(self._address.path + path, safe="/") + (f"?{urlencode(query)}" if query else "")
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "User-Agent": f"exhume/{__version__}", **self._authorization()}
-        if data is not None:
-            headers["Content-Type"] = kind
-        status, raw, retry_after = self._exchange(method, target, data, headers)
-        told = _document(raw)
-        if status == 401 and self._credential is not None:
-            self.close()  # the plugin is asked anew next time
-            self._credential = None
-        if status >= 300:
-            raise refusal(method, path, status, told or {}, retry_after)
+        told = _document(self._answer(method, path, body, kind, query))
         if told is None:
             raise ExhumeError(f"{printable(self._access.server)} did not answer as an API server does")
         return told
+
+    def text(self, path: str, **query: str) -> bytes:
+        """What is no object: the log of a pod."""
+        return self._answer("GET", path, None, "", query)
+
+    def _answer(self, method: str, path: str, body: Document | None, kind: str, query: Mapping[str, str] | None) -> bytes:
+        target = quote(self._address.path + path, safe="/") + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        status, raw, retry_after = self._exchange(method, target, data, kind)
+        if status == 401 and self._credential is not None:
+            # What the plugin brought is good no more, whatever it said: it is asked anew, once.
+            self.close()
+            self._credential = None
+            status, raw, retry_after = self._exchange(method, target, data, kind)
+        if status >= 300:
+            raise refusal(method, path, status, _document(raw) or {}, retry_after)
+        return raw
 
     def close(self) -> None:
         if self._connection is not None:
@@ -97,67 +110,43 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _exchange(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes, str]:
+    def _exchange(self, method: str, target: str, data: bytes | None, kind: str) -> tuple[int, bytes, str]:
         """A connection that the server closed while it was idle is opened anew, once. All we ask for can be asked twice."""
+        headers = {"Accept": "application/json" if kind else "application/json, */*", **self._authorization()}
+        if data is not None:
+            headers |= {"Content-Type": kind, "Content-Length": str(len(data))}
         kept = self._connection is not None
         while True:
             try:
                 if self._connection is None:
-                    self._connection = self._open()
-                self._connection.request(method, target, data, headers)
+                    proxy = chosen(self._access.server, self._access.proxy, os.environ)
+                    self._connection = Connection(self._access, self._credential, proxy, self._patience_s)
+                self._connection.send_request(method, target, (*headers.items(), *self._access.impersonated), data)
                 reply = self._connection.getresponse()
                 raw = reply.read(LARGEST + 1)
                 if len(raw) > LARGEST:
                     self.close()
                     raise ExhumeError(f"the answer to {method} {printable(target)} is larger than {LARGEST >> 20} MiB")
                 return reply.status, raw, reply.headers.get("Retry-After", "")
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 self.close()
                 if kept and isinstance(error, ConnectionError | http.client.RemoteDisconnected | http.client.CannotSendRequest):
                     kept = False
                     continue
-                raise ExhumeError(
+                raise Unreachable(
                     f"the API server at {printable(self._access.server)} cannot be reached: {_why(error)}"
                 ) from None
 
-    def _open(self) -> http.client.HTTPConnection:
-        host, port = self._address.hostname or "", self._address.port
-        if self._address.scheme == "http":
-            return http.client.HTTPConnection(host, port or 80, timeout=self._patience_s)
-        return _Named(host, port or 443, self._access.server_name, self._context(), self._patience_s)
-
-    def _context(self) -> ssl.SSLContext:
-        access = self._access
-        try:
-            context = ssl.create_default_context(cadata=access.authority.decode("ascii") if access.authority else None)
-        except (ssl.SSLError, ValueError):
-            raise ExhumeError(f"the certificate authority of {self.described} is no PEM certificate") from None
-        if access.insecure:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        credential = self._credential
-        certificate = (credential and credential.certificate) or access.certificate
-        key = (credential and credential.key) or access.key
-        if certificate and key:
-            # ssl takes a certificate from a file only; the key is on the disk for as long as it takes to be read, for us alone.
-            handle, path = tempfile.mkstemp()
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(certificate + b"\n" + key)
-                context.load_cert_chain(path)
-            except ssl.SSLError:
-                raise ExhumeError(f"the client certificate of {self.described} and its key cannot be used together") from None
-            finally:
-                os.unlink(path)
-        return context
-
     def _authorization(self) -> dict[str, str]:
+        """A token file wins over a token, and a token over a plugin (client-go: HTTPWrappersForConfig)."""
         access, token = self._access, self._access.token
         if access.token_file:
             try:
                 token = Path(access.token_file).read_text(encoding="ascii").strip()
             except (OSError, ValueError):
-                raise ExhumeError(f"the token in {printable(access.token_file)} cannot be read") from None
-        elif access.exec is not None:
+                if not token:
+                    raise ExhumeError(f"the token in {printable(access.token_file)} cannot be read") from None
+        elif access.exec is not None and not token:
             before = self._credential
             if before is None or (before.expires_s is not None and before.expires_s - _EARLY_S < time.time()):
                 self._credential = credentials.ask(access.exec)
@@ -165,21 +154,9 @@ class Client:
                     self.close()
             assert self._credential is not None
             token = self._credential.token
-        if not token.isprintable():
+        if not (token.isascii() and token.isprintable()):
             raise ExhumeError(f"the token of {self.described} holds what no token may")
         return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-class _Named(http.client.HTTPSConnection):
-    """TLS where the server's certificate may be for another name than its address (tls-server-name)."""
-
-    def __init__(self, host: str, port: int, name: str, context: ssl.SSLContext, patience_s: float) -> None:
-        super().__init__(host, port, timeout=patience_s, context=context)
-        self._name, self._tls = name or host, context
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def connect(context: str = "") -> Client:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 MARK = "exhume/cordoned-by"
 TAINT = "exhume/quarantine"
+GONE = "it is no longer in the cluster"
 _ATTEMPTS = 8
+_LONGEST_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,12 @@ def uncordon(client: "Client", name: str, token: str = "") -> str:
         gone: Document = {"metadata": {"annotations": {MARK: None}}}
         return gone if kept else {**gone, "spec": {"unschedulable": None}}
 
-    _change(client, name, change)
+    try:
+        _change(client, name, change)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return GONE
     return kept
 
 
@@ -116,7 +123,11 @@ def untaint(client: "Client", name: str) -> None:
         others = [one for one in list_in(node, "spec", "taints") if one.get("key") != TAINT]
         return {"spec": {"taints": others or None}} if tainted(node) else None
 
-    _change(client, name, change)
+    try:
+        _change(client, name, change)
+    except ApiError as error:
+        if error.status != 404:  # a node that is gone has no taints
+            raise
 
 
 def tainted(node: Document) -> bool:
@@ -145,21 +156,26 @@ def _ours(node: Document) -> bool:
 
 
 def _change(client: "Client", name: str, change: Callable[[Document], Document | None]) -> Document:
-    """Read, decide, write; anew when somebody changed the node in between, which the kubelet does all the time."""
+    """Read, decide, write; anew when somebody changed the node in between, which the kubelet does all the time, or when the
+    API server has too much to do (429: priority and fairness)."""
+    why = ""
     for attempt in range(_ATTEMPTS):
-        node = read_node(client, name)
-        wanted = change(node)
-        if wanted is None:
-            return node
-        version = {"resourceVersion": text_in(node, "metadata", "resourceVersion")}
-        body = {**wanted, "metadata": {**wanted.get("metadata", {}), **version}}
+        wait_s = 0.05 * 2**attempt
         try:
-            return client.patch(_path(name), body)
+            node = read_node(client, name)
+            wanted = change(node)
+            if wanted is None:
+                return node
+            version = {"resourceVersion": text_in(node, "metadata", "resourceVersion")}
+            return client.patch(_path(name), {**wanted, "metadata": {**wanted.get("metadata", {}), **version}})
         except ApiError as error:
-            if error.status != 409:
+            if error.status not in (409, 429):
                 raise
-        time.sleep(0.05 * 2**attempt)
-    raise Refused(f"node {printable(name)} is changed by others faster than it can be written; try again")
+            busy = error.status == 429
+            why = "the API server is too busy to take it" if busy else "it is changed by others faster than it can be written"
+            wait_s = max(wait_s, min(error.retry_after_s, _LONGEST_WAIT_S)) if busy else wait_s
+        time.sleep(wait_s)
+    raise Refused(f"node {printable(name)} is as it was: {why}; try again")
 
 
 def _path(name: str) -> str:

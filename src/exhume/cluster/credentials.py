@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 
 from exhume.cluster.document import seconds, text_in, within
-from exhume.cluster.kubeconfig import Exec
+from exhume.cluster.identity import Exec
 from exhume.errors import ExhumeError
 from exhume.text import decode, printable
 
@@ -23,7 +23,8 @@ class Credential:
 
 def ask(plugin: Exec) -> Credential:
     """Run it without a terminal: one that wants to ask a person is told so and fails."""
-    about = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    spec = {"interactive": False, **({"cluster": json.loads(plugin.cluster)} if plugin.cluster else {})}
+    about = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": spec}
     environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": json.dumps(about)}
     name = printable(plugin.command[0])
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from exhume.cluster.document import Document, checked_name, list_in, text_in
 from exhume.cluster.pods import Allowed, Pod, sorted_out
-from exhume.cluster.replies import ApiError, Forbidden
+from exhume.cluster.replies import ApiError, Forbidden, passing
 from exhume.errors import ExhumeError, Refused
 from exhume.text import printable
 
@@ -60,7 +60,10 @@ def refuse_blocked(node: str, pods: Sequence[Pod]) -> None:
 
 
 def drain(client: "Client", node: str, allowed: Allowed, pace: Pace | None = None) -> Drained:
-    """Evict and wait. The node should be cordoned; what arrives meanwhile is seen too: pods are listed anew each time."""
+    """Evict and wait. The node should be cordoned; what arrives meanwhile is seen too: pods are listed anew each time.
+
+    An API server that is away for a while, as one that restarts, is waited for. There is no watch that could expire.
+    """
     pace = pace or Pace()
     end = pace.now() + pace.deadline_s
     version = eviction_version(client)
@@ -69,21 +72,28 @@ def drain(client: "Client", node: str, allowed: Allowed, pace: Pace | None = Non
     refused: dict[str, str] = {}
     due: dict[str, float] = {}
     while True:
-        pods = pods_of(client, node, allowed)
-        refuse_blocked(node, pods)
-        jobs = [pod for pod in pods if pod.fate == "wait"]
-        waited |= {pod.uid: pod for pod in jobs if pod.uid not in evicted}
-        # With jobs still running the others keep them company: an idle node is one that nothing runs on.
-        here = (
-            [] if allowed.when_idle and any(pod.uid not in evicted for pod in jobs) else [p for p in pods if p.fate == "evict"]
-        )
-        for pod in here:
-            if due.get(pod.uid, 0.0) > pace.now():
-                continue
-            wait_s, refused[pod.uid] = _evict(client, pod, version)
-            due[pod.uid] = pace.now() + max(wait_s, pace.again_s)
-            if not refused[pod.uid]:
-                evicted[pod.uid] = pod
+        try:
+            pods = pods_of(client, node, allowed)
+            refuse_blocked(node, pods)
+            waited |= {pod.uid: pod for pod in pods if pod.fate == "wait" and pod.uid not in evicted}
+            # With jobs still running the others keep them company: an idle node is one that nothing runs on.
+            runs = allowed.when_idle and any(pod.run for pod in pods if pod.fate == "wait" and pod.uid not in evicted)
+            for pod in () if runs else [pod for pod in pods if pod.fate == "evict"]:
+                if due.get(pod.uid, 0.0) > pace.now():
+                    continue
+                evicted[pod.uid] = pod  # and stays so when the answer is lost: it may have been accepted
+                wait_s, refused[pod.uid] = _evict(client, pod, version)
+                due[pod.uid] = pace.now() + max(wait_s, pace.again_s)
+                if refused[pod.uid]:
+                    del evicted[pod.uid]
+        except ExhumeError as error:
+            if not passing(error):
+                raise
+            if pace.now() >= end:
+                raise Refused(f"node {printable(node)} is not drained after {pace.deadline_s:.0f} s: {error}") from None
+            pace.tell(str(error), 0.0)
+            pace.sleep(min(pace.again_s, max(end - pace.now(), 0.01)))
+            continue
         open_ones = [pod for pod in pods if pod.fate in ("evict", "wait")]
         if not open_ones:
             ended = tuple(pod for uid, pod in waited.items() if uid not in evicted)
@@ -91,9 +101,9 @@ def drain(client: "Client", node: str, allowed: Allowed, pace: Pace | None = Non
         if pace.now() >= end:
             raise Refused(_too_late(node, open_ones, refused, pace.deadline_s))
         done = len(evicted) + len(waited)
-        pace.tell(
-            f"{_count(open_ones)} still on {printable(node)}", max(0.0, 1 - len(open_ones) / max(done, len(open_ones), 1))
-        )
+        held = next((f": {pod}: {refused[pod.uid]}" for pod in open_ones if refused.get(pod.uid)), "")
+        ratio = max(0.0, 1 - len(open_ones) / max(done, len(open_ones), 1))
+        pace.tell(f"{_count(open_ones)} still on {printable(node)}{held}", ratio)
         pace.sleep(min(pace.look_s, max(end - pace.now(), 0.01)))
 
 
@@ -124,8 +134,9 @@ def _evict(client: "Client", pod: Pod, version: str) -> tuple[float, str]:
         if error.status == 404 or (error.status == 409 and "DisruptionBudget" not in error.causes):
             return 0.0, "" if error.status == 404 else "it was changed meanwhile"
         if error.status == 429:
-            budget = "DisruptionBudget" in error.causes
-            return error.retry_after_s, "its disruption budget allows none to go now" if budget else "the API server is busy"
+            detail = f" ({error.detail})" if error.detail else ""
+            budget = f"its disruption budget allows none to go now{detail}"
+            return error.retry_after_s, budget if "DisruptionBudget" in error.causes else "the API server is busy"
         if error.status == 403:  # its namespace is being deleted, and it with it
             return 0.0, "its namespace is being deleted"
         if error.status == 500:  # more than one budget covers it (pkg/registry/core/pod/storage/eviction.go)

@@ -1,6 +1,6 @@
 """How to reach an API server: a kubeconfig file, as kubectl reads it, or the service account that a pod is given.
 
-Only what is needed to speak to it is read; what is not supported (a proxy, auth-provider) is said, not ignored.
+Only what is needed to speak to it is read; what is not supported (auth-provider, a name and a password) is said, not ignored.
 """
 
 import base64
@@ -10,25 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from exhume.cluster.document import list_in, text_in, within
+from exhume.cluster.identity import Exec, impersonated, plugin
 from exhume.errors import ExhumeError, UsageError
 from exhume.text import printable
 
 # client-go, rest.InClusterConfig.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 LARGEST = 4 << 20
-_VERSION = "client.authentication.k8s.io/v1"
-
-
-@dataclass(frozen=True, slots=True)
-class Exec:
-    """A program that prints an ExecCredential (client.authentication.k8s.io)."""
-
-    command: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...] = ()
-    version: str = _VERSION
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +33,14 @@ class Access:
     key: bytes = b""
     token: str = ""
     token_file: str = ""
-    """Read anew for each connection: the kubelet replaces what is in it."""
+    """Read anew for each request: the kubelet replaces what is in it."""
     exec: Exec | None = None
     described: str = ""
     """Where this comes from, for people."""
+    proxy: str = ""
+    """proxy-url; without it the environment's is asked."""
+    impersonated: tuple[tuple[str, str], ...] = ()
+    """Headers that say as whom to act."""
 
 
 def find(context: str = "", environment: Mapping[str, str] | None = None) -> Access:
@@ -104,6 +99,8 @@ def parse(raw: bytes, path: str = "") -> dict[str, Any]:
         document = yaml.safe_load(raw) if len(raw) <= LARGEST else None
     except (yaml.YAMLError, ValueError, RecursionError, UnicodeDecodeError):
         document = None
+    if document is None and len(raw) <= LARGEST and not raw.strip():
+        return {}  # KUBECONFIG=/dev/null
     if not isinstance(document, dict):
         raise UsageError(f"kubeconfig {printable(path)} is not a kubeconfig: it must be a YAML mapping")
     return document
@@ -120,25 +117,46 @@ def access(document: Mapping[str, Any], context: str = "") -> Access:
     user = _named(document, "users", user_name) if user_name else {}
     where, who = _part(cluster, "cluster"), _part(user, "user")
     server = text_in(where, "server").rstrip("/")
-    if not server.startswith(("https://", "http://")):
+    if not _is_address(server):
         raise UsageError(f"cluster {printable(cluster_name)} of the kubeconfig has no server that begins with https://")
-    for part, key in ((where, "proxy-url"), (who, "auth-provider"), (who, "username")):
-        if within(part, key):
-            raise UsageError(f"{key} in the kubeconfig is not supported by exhume: a token, a certificate or exec is")
+    for other in ("auth-provider", "username"):
+        if within(who, other):
+            raise UsageError(f"{other} in the kubeconfig is not supported by exhume: a token, a certificate or exec is")
     home = os.path.dirname(text_in(cluster, "from")), os.path.dirname(text_in(user, "from"))
     token_file = text_in(who, "tokenFile")
+    authority, insecure = _bytes(where, "certificate-authority", home[0]), within(where, "insecure-skip-tls-verify") is True
+    if authority and insecure:  # client-go, transport.TLSConfigFor
+        raise UsageError(
+            f"cluster {printable(cluster_name)} of the kubeconfig has a certificate-authority and insecure-skip-tls-verify: "
+            "one or the other"
+        )
+    certificate, key = _bytes(who, "client-certificate", home[1]), _bytes(who, "client-key", home[1])
+    if bool(certificate) != bool(key):
+        raise UsageError(
+            f"user {printable(user_name)} of the kubeconfig needs both client-certificate and client-key, or neither"
+        )
     return Access(
         server,
-        _bytes(where, "certificate-authority", home[0]),
-        within(where, "insecure-skip-tls-verify") is True,
+        authority,
+        insecure,
         text_in(where, "tls-server-name"),
-        _bytes(who, "client-certificate", home[1]),
-        _bytes(who, "client-key", home[1]),
+        certificate,
+        key,
         text_in(who, "token"),
         os.path.join(home[1], token_file) if token_file else "",
-        _exec(who, home[1]),
+        plugin(who, home[1], where, authority),
         f"context {printable(name)} of the kubeconfig",
+        text_in(where, "proxy-url"),
+        impersonated(who),
     )
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0 and server.isprintable()
+    except ValueError:
+        return False
 
 
 def _named(document: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
@@ -168,20 +186,3 @@ def _bytes(part: dict[str, Any], key: str, home: str) -> bytes:
             reason = error.strerror if isinstance(error, OSError) else "not a path"
             raise ExhumeError(f"{key} of the kubeconfig, {printable(path)}, cannot be read: {reason}") from None
     return b""
-
-
-def _exec(user: dict[str, Any], home: str) -> Exec | None:
-    told = user.get("exec")
-    if not isinstance(told, dict):
-        return None
-    command = text_in(told, "command")
-    if not command:
-        raise UsageError("exec of the kubeconfig has no command")
-    # With a slash in it, it is relative to the kubeconfig; else it is looked up in PATH (client-go, clientcmd).
-    if "/" in command:
-        command = os.path.join(home, command)
-    arguments = told.get("args")
-    words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
-    variables = tuple((text_in(one, "name"), text_in(one, "value")) for one in list_in(told, "env") if text_in(one, "name"))
-    version = text_in(told, "apiVersion") or _VERSION
-    return Exec((command, *words), variables, version, text_in(told, "installHint"))

@@ -17,7 +17,16 @@ _DO_NOT_DISRUPT = ("karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-evict")
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # Kinds that put another pod in the place of one that is evicted and lose nothing by it; all others may be somebody's run.
 _SERVICES = ("ReplicaSet", "ReplicationController", "StatefulSet", "Deployment")
-GPU = "nvidia.com/gpu"
+# What device plugins call accelerators, or how the names begin: NVIDIA (whole, shared, MIG), AMD, Intel, Gaudi, Neuron, TPU.
+_ACCELERATORS = (
+    "nvidia.com/gpu",
+    "nvidia.com/mig-",
+    "amd.com/gpu",
+    "gpu.intel.com/",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+    "google.com/tpu",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,8 @@ class Pod:
     uid: str
     fate: Fate
     why: str = ""
-    grace_s: int = 30
+    run: bool = False
+    """Whether it is somebody's run, which others keep company while a drain waits for it."""
 
     def __str__(self) -> str:
         return printable(f"{self.namespace}/{self.name}")
@@ -51,10 +61,9 @@ def sorted_out(pods: Sequence[Document], allowed: Allowed) -> tuple[Pod, ...]:
 
 def one_pod(pod: Document, allowed: Allowed) -> Pod:
     fate, why = _fate(pod, allowed)
-    grace = within(pod, "spec", "terminationGracePeriodSeconds")
     meta = ("metadata",)
     names = text_in(pod, *meta, "namespace"), text_in(pod, *meta, "name"), text_in(pod, *meta, "uid")
-    return Pod(*names, fate, why, grace if isinstance(grace, int) and not isinstance(grace, bool) else 30)
+    return Pod(*names, fate, why, is_job(pod) or bool(not_to_be_disrupted(pod)))
 
 
 def _fate(pod: Document, allowed: Allowed) -> tuple[Fate, str]:
@@ -66,8 +75,8 @@ def _fate(pod: Document, allowed: Allowed) -> tuple[Fate, str]:
         return "leave", "it has ended"
     if controller == "DaemonSet":
         return "leave", "a daemon set's, which would put it there again at once"
-    if text_in(pod, "metadata", "deletionTimestamp"):
-        return "wait", "it is being deleted"
+    if since := text_in(pod, "metadata", "deletionTimestamp"):
+        return "wait", _being_deleted(pod, since)
     if kept := not_to_be_disrupted(pod):
         return ("wait" if allowed.when_idle else "blocks"), kept
     if allowed.when_idle and is_job(pod):
@@ -77,6 +86,13 @@ def _fate(pod: Document, allowed: Allowed) -> tuple[Fate, str]:
     if not allowed.empty_dir and any("emptyDir" in one for one in list_in(pod, "spec", "volumes")):
         return "blocks", "its emptyDir volumes would be lost (--empty-dir evicts it)"
     return "evict", f"{controller or 'nothing'} makes it again" if controller else "nothing makes it again, which was agreed to"
+
+
+def _being_deleted(pod: Document, due: str) -> str:
+    """deletionTimestamp is when its grace ends. One with finalizers goes when whoever put them there has taken them away."""
+    finalizers = within(pod, "metadata", "finalizers")
+    names = ", ".join(printable(one, 80) for one in finalizers if isinstance(one, str)) if isinstance(finalizers, list) else ""
+    return f"it is being deleted (due {printable(due, 30)})" + (f", and held by the finalizer {names}" if names else "")
 
 
 def controller_of(pod: Document) -> str:
@@ -105,12 +121,20 @@ def is_job(pod: Document) -> bool:
 
 
 def wants_gpu(pod: Document) -> bool:
-    return any(_amount(within(one, "resources", "limits", GPU)) for one in list_in(pod, "spec", "containers"))
+    """By a device plugin's resource, or by a claim (dynamic resource allocation), which is most often for one, too."""
+    limits = (within(one, "resources", "limits") for one in list_in(pod, "spec", "containers"))
+    return any(map(_has_accelerator, limits)) or bool(list_in(pod, "spec", "resourceClaims"))
 
 
 def has_gpu(node: Document) -> bool:
     """Whether a drain waits for jobs by default: on such nodes a run that is lost is dear."""
-    return _amount(within(node, "status", "capacity", GPU))
+    return _has_accelerator(within(node, "status", "capacity"))
+
+
+def _has_accelerator(told: object) -> bool:
+    if not isinstance(told, dict):
+        return False
+    return any(isinstance(name, str) and name.startswith(_ACCELERATORS) and _amount(value) for name, value in told.items())
 
 
 def _amount(told: object) -> bool:

@@ -8,17 +8,32 @@ from exhume.errors import ExhumeError
 from exhume.text import printable
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_USER = re.compile(r'User "((?:[^"\\]|\\.){1,300})" cannot ')
+_USER = re.compile(r'User "((?:[^"\\]|\\.){1,300})" cannot ([\w:-]*)(?: resource "([a-z]{1,63})")?')
+
+
+class Unreachable(ExhumeError):
+    """The API server did not answer: it restarts, or something is between it and us."""
 
 
 class ApiError(ExhumeError):
     """The API server answered, and refused."""
 
     def __init__(
-        self, sentence: str, status: int, reason: str = "", retry_after_s: float = 0.0, causes: tuple[str, ...] = ()
+        self,
+        sentence: str,
+        status: int,
+        reason: str = "",
+        retry_after_s: float = 0.0,
+        causes: tuple[str, ...] = (),
+        detail: str = "",
+        goes_on: str = "",
     ) -> None:
         super().__init__(sentence)
         self.status, self.reason, self.retry_after_s, self.causes = status, reason, retry_after_s, causes
+        self.detail = detail
+        """What the first cause says, for people: the name of the disruption budget, for one."""
+        self.goes_on = goes_on
+        """Of a list whose next page has expired (410): where it goes on in a later state of the cluster."""
 
 
 class Forbidden(ApiError):
@@ -27,6 +42,11 @@ class Forbidden(ApiError):
     def __init__(self, sentence: str, verb: str, resource: str, causes: tuple[str, ...] = ()) -> None:
         super().__init__(sentence, 403, "Forbidden", causes=causes)
         self.verb, self.resource = verb, resource
+
+
+def passing(error: ExhumeError) -> bool:
+    """Whether the same may well work in a while: the API server restarts, is busy, or leads none of its peers."""
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.status in (429, 500, 502, 503, 504))
 
 
 def asked(method: str, target: str) -> tuple[str, str, str, str]:
@@ -57,6 +77,10 @@ def refusal(method: str, target: str, status: int, told: Document, retry_after: 
     if status == 403 and "NamespaceTerminating" not in causes:
         user = _USER.search(message)
         who = printable(user[1]) if user else "this user"
+        if user and user[2].startswith("impersonate"):
+            # Not what we asked for is forbidden, but as whom. From 1.35 the verb may be impersonate-on:user-info:VERB of that.
+            resource = full = user[3] if user[2] == "impersonate" and user[3] else "users"
+            verb = "impersonate"
         sentence = (
             f"{who} may not {verb} {full} in this cluster: a role must give it the verb {verb} on {resource}"
             if user or not message
@@ -68,4 +92,7 @@ def refusal(method: str, target: str, status: int, told: Document, retry_after: 
     waits = within(told, "details", "retryAfterSeconds")
     after = float(retry_after) if retry_after.isdecimal() else float(waits) if isinstance(waits, int) else 0.0
     said = printable(message, 300) or f"HTTP {status}"
-    return ApiError(f"the API server could not {verb} {what}: {said}", status, reason, min(max(after, 0.0), 600.0), causes)
+    detail = next((printable(text_in(cause, "message"), 300) for cause in list_in(told, "details", "causes")), "")
+    goes_on = text_in(told, "metadata", "continue")
+    after = min(max(after, 0.0), 600.0)
+    return ApiError(f"the API server could not {verb} {what}: {said}", status, reason, after, causes, detail, goes_on)

@@ -40,16 +40,19 @@ def rules(rights: Sequence[Right]) -> list[Document]:
     return [{"apiGroups": [one.group], "resources": [one.resource], "verbs": [one.verb]} for one in rights]
 
 
-def missing(client: "Client", rights: Sequence[Right]) -> tuple[Right, ...]:
-    """Those that the API server says we do not have (SelfSubjectAccessReview, which everybody may ask)."""
-    return tuple(one for one in rights if not _may(client, one))
+def missing(client: "Client", rights: Sequence[Right], namespace: str = "") -> tuple[Right, ...]:
+    """Those that the API server says we do not have (SelfSubjectAccessReview, which everybody may ask), in one namespace or,
+    for what is in none, cluster-wide."""
+    return tuple(one for one in rights if not _may(client, one, namespace))
 
 
-def _may(client: "Client", right: Right) -> bool:
+def _may(client: "Client", right: Right, namespace: str) -> bool:
     resource, _, inner = right.resource.partition("/")
     asked: Document = {"verb": right.verb, "group": right.group, "resource": resource}
     if inner:
         asked["subresource"] = inner
+    if namespace:
+        asked["namespace"] = namespace
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
