@@ -61,6 +61,16 @@ def test_the_zone_explains_nothing_once_the_agent_is_known() -> None:
     assert "zone explains nothing once unit:leaky.service is known." in found.cohorts[0].because
 
 
+def test_a_zone_that_could_not_show_beside_the_agent_is_not_said_to_explain_nothing() -> None:
+    """All but one of the nodes have both or neither: nothing but what is known of such things speaks for the agent."""
+    nodes = group(40, 40, {AGENT: "active", "zone": "a"}, "a") + group(40, 0, {AGENT: "failed", "zone": "b"}, "b")
+    nodes += group(1, 0, {AGENT: "failed", "zone": "a"}, "c")
+    best = cohorts(fleet(nodes)).cohorts[0]
+    assert [each.condition.fact for each in best.confounded if not each.tellable] == ["zone"]
+    assert "zone goes along with it so closely that it cannot be told which it is." in best.because
+    assert "explains nothing" not in best.because
+
+
 def test_a_zone_that_does_explain_more_is_not_called_confounded() -> None:
     nodes = group(60, 60, {AGENT: "active", "zone": "a"}, "a") + group(60, 30, {AGENT: "failed", "zone": "a"}, "b")
     nodes += group(60, 60, {AGENT: "active", "zone": "b"}, "c") + group(60, 1, {AGENT: "failed", "zone": "b"}, "d")
@@ -78,6 +88,35 @@ def test_two_facts_that_harm_only_together_are_claimed_together() -> None:
             nodes += group(50, sick, {"kernel": kernel, "driver": driver}, kernel + driver)
     found = cohorts(fleet(nodes))
     assert facts_of(found) == [{"kernel": ("is", "5.4"), "driver": ("is", "2.11")}]
+
+
+def test_a_second_fact_is_searched_among_the_nodes_that_have_the_first_and_counts_what_was_tried_there() -> None:
+    """Few nodes, many labels that one or two nodes have: over all pairs nothing could be said."""
+    both = {AGENT: "active", "kernel": "5.4"}
+    nodes = (
+        group(22, 22, both, "a") + group(9, 0, {**both, AGENT: "failed"}, "b") + group(40, 0, {**both, "kernel": "6.1"}, "c")
+    )
+    nodes += group(40, 0, {AGENT: "failed", "kernel": "6.1"}, "d")
+    nodes = [
+        replace(node, facts={**node.facts, **{f"label-{k}": str((i * (k + 3)) % 37) for k in range(60)}})
+        for i, node in enumerate(nodes)
+    ]
+    found = cohorts(fleet(nodes))
+    assert facts_of(found)[0] == {AGENT: ("is", "active"), "kernel": ("is", "5.4")}
+    assert not found.cohorts[0].too_few
+
+
+def test_where_so_few_nodes_could_not_tell_a_second_fact_that_is_said() -> None:
+    nodes = group(30, 29, {AGENT: "active", "colour": "red"}, "a") + group(60, 0, {AGENT: "failed", "colour": "red"}, "b")
+    nodes = [replace(node, facts={**node.facts, "shelf": str(i % 4), "row": str(i % 5)}) for i, node in enumerate(nodes)]
+    found = cohorts(fleet(nodes))
+    assert facts_of(found) == [{AGENT: ("is", "active")}]
+    assert found.cohorts[0].too_few
+    assert "cannot be told by so few nodes: 1 of those with it is healthy." in found.cohorts[0].because
+    many = cohorts(
+        fleet(group(300, 200, {AGENT: "active", "shelf": "1"}, "a") + group(60, 0, {AGENT: "failed", "shelf": "2"}, "b"))
+    )
+    assert not many.cohorts[0].too_few
 
 
 def test_two_causes_are_two_cohorts_and_not_a_pair() -> None:

@@ -16,6 +16,7 @@ from exhume.errors import ExhumeError
 from exhume.fleet.directory import load
 from exhume.fleet.directory_minutes import Life, merged
 from exhume.fleet.model import Fleet, Node
+from tests.fleet.test_engine import Parts
 
 BEGIN = datetime(2025, 3, 1, tzinfo=UTC).replace(tzinfo=None)
 MINUTE = timedelta(minutes=1)
@@ -187,6 +188,8 @@ SOME_LIFE = st.builds(
         0,
         1,
         0,
+        None if count is None else float(first),
+        None if count is None else float(first + length),
     ),
     st.sampled_from(["a", "b"]),
     st.none() | st.integers(0, 3).map(lambda i: i * 10_000),
@@ -207,6 +210,19 @@ def test_parts_of_a_boot_are_put_together_whatever_their_order(rows: list[Life],
     assert told(one) == told(other)
     assert sum(each.minutes for each in one) == len(rows)
     assert len({(each.node, each.booted) for each in one}) == len(one)
+
+
+def test_zombies_are_counted_from_when_they_are_known_whichever_file_they_are_in(tmp_path: Path) -> None:
+    """In one file the count is not known at first; in the other, whose minutes lie between, it is."""
+    unknown = [row("a", i, dying=None if i < 200 else 6 * i) for i in range(0, 400, 2)]
+    known = [row("a", i, dying=6 * i) for i in range(1, 400, 2)]
+    write(tmp_path / "minutes/0.parquet", unknown)
+    write(tmp_path / "minutes/1.parquet", known)
+    whole = load(str(tmp_path))
+    assert load(str(tmp_path), engine=Parts(2)) == whole
+    assert (whole.boots[0].zombies_from, whole.boots[0].zombies) == (6, 6 * 399)
+    write(tmp_path / "late/minutes/0.parquet", unknown)
+    assert load(str(tmp_path / "late")).nodes[0].leak_per_day == pytest.approx(6 * 1440)
 
 
 def test_the_pass_agrees_with_a_count_by_hand(tmp_path: Path) -> None:

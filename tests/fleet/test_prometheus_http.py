@@ -143,3 +143,16 @@ def test_elsewhere_is_not_followed() -> None:
     with serving(behaves) as (address, came), pytest.raises(ExhumeError, match="it sends elsewhere, which is not followed"):
         Client(f"http://{address}").now_s()
     assert len(came) == 1
+
+
+def test_where_nobody_is_that_is_said_at_once_and_who_was_there_is_waited_for() -> None:
+    slept: list[float] = []
+    with serving(good) as (address, _):
+        was_there = Client(f"http://{address}", sleep=slept.append)
+        was_there.now_s()
+    with pytest.raises(ExhumeError, match="does not answer: Connection refused"):
+        Client(f"http://{address}", sleep=slept.append).now_s()
+    assert slept == []
+    with pytest.raises(ExhumeError, match="asked 6 times in vain: Connection refused"):
+        was_there.now_s()
+    assert len(slept) == 5

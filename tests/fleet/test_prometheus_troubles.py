@@ -158,5 +158,5 @@ def test_a_question_that_is_refused_for_good_costs_only_its_answer(server: Prome
 
 
 def test_nobody_there_is_one_sentence() -> None:
-    with pytest.raises(ExhumeError, match=r"does not answer: asked 3 times in vain: .*refused"):
+    with pytest.raises(ExhumeError, match="does not answer: Connection refused"):
         loaded(f"http://127.0.0.1:{free_port()}", attempts=3)

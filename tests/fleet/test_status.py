@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.cli.fleet_status_text import render
+from exhume.cli.fleet_status_text import beside_the_table, render
 from exhume.cli.main import main
 from exhume.cli.terminal import Style
 from exhume.fleet.model import Fleet, Node
@@ -69,6 +69,37 @@ def test_json_has_every_node_or_the_top(tmp_path: Path, capsys: CAPTURE) -> None
     assert found["ranked"][1]["days_to_pain"] == pytest.approx(19_100 / 8640, abs=0.01)
     main(["fleet", "status", path, "--json", "--top", "1"])
     assert len(json.loads(capsys.readouterr().out)["ranked"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "shown"),
+    [
+        (
+            "critical: memcg-leak of /system.slice/ecs.service; 85,896 zombies; 4 NIC resets",
+            "critical: memcg-leak of /system.slice/ecs.service",
+        ),
+        ("10,954 zombies", ""),
+        ("33 resets of a network device, 2,548 minutes with long stalls", "2,548 minutes with long stalls"),
+        ("68,680 zombies beside 240 live memory cgroups", "68,680 zombies beside 240 live memory cgroups"),
+        ("the disk is full; polls late 1.7% of the time", "the disk is full; polls late 1.7% of the time"),
+    ],
+)
+def test_what_the_row_says_is_not_said_again_below_it(why: str, shown: str) -> None:
+    assert beside_the_table(why) == shown
+
+
+def test_thresholds_of_the_configuration_are_what_nodes_are_judged_by(tmp_path: Path, capsys: CAPTURE) -> None:
+    path = inventory(tmp_path, "few,a,1500,10,0,0,9999,\n", "fewer,b,4,240,0,0,9999,\n")
+    settings = tmp_path / "exhume.toml"
+    settings.write_text("[thresholds]\nzombies_floor = 5000\n")
+    assert main(["fleet", "status", path]) == 2
+    assert main(["fleet", "status", path, "--config", str(settings)]) == 0
+    assert main(["fleet", "cohorts", path]) == 1
+    assert main(["fleet", "cohorts", path, "--config", str(settings)]) == 0
+    assert "none of 2 nodes is sick" in capsys.readouterr().out
+    fix = ["fleet", "fix", path, "x.service", "--exec", "true {node}", "--journal", str(tmp_path / "j")]
+    main([*fix, "--config", str(settings)])
+    assert "No node is sick" in capsys.readouterr().out
 
 
 def test_two_sources_are_joined_by_node(tmp_path: Path, capsys: CAPTURE) -> None:

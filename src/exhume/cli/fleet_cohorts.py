@@ -46,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="window_ns", type=duration_ns, metavar="TIME", help="how far to look back (Prometheus: 7d)"
     )
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.cohorts/1)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write an HTML page with pictures, too")
     fleet_engine.arguments(parser)
@@ -81,13 +82,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _opened(args: argparse.Namespace) -> "Fleet":
     from exhume.cli.terminal import Progress
+    from exhume.config import load, section
+    from exhume.findings.thresholds import Thresholds
     from exhume.fleet import sources
 
     engine = fleet_engine.of(args)
+    thresholds = section(load(args.config), "thresholds", Thresholds)
     progress = Progress("reading")
     try:
         window_s = args.window_ns / 1e9 if args.window_ns is not None else None
-        return sources.open(*args.source, window_s=window_s, progress=progress, engine=engine)
+        return sources.open(*args.source, window_s=window_s, progress=progress, engine=engine, thresholds=thresholds)
     finally:
         progress.clear()
 

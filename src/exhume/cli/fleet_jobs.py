@@ -39,12 +39,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a directory with the minutes of the nodes")
     parser.add_argument("--jobs", metavar="JOBS", default="", help="outcomes of jobs, see above (those of the directory)")
     parser.add_argument("--pods", metavar="FILE", default="", help="pods of the Ray cluster (kubectl get pods -A -o json)")
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     parser.add_argument("--json", action="store_true", help="as JSON (exhume.jobs/1)")
     fleet_engine.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from exhume.cli.terminal import Progress
+    from exhume.config import load as settings
+    from exhume.config import section
+    from exhume.findings.thresholds import Thresholds
     from exhume.fleet import jobs_sources
     from exhume.fleet.jobs import as_json, explain
     from exhume.fleet.jobs_directory import load
@@ -52,12 +56,13 @@ def run(args: argparse.Namespace) -> int:
     engine = fleet_engine.of(args)
     if args.pods and not args.jobs.startswith(jobs_sources.RAY):
         raise UsageError("--pods goes with --jobs ray:ADDRESS: it says on which machines the pods of a Ray cluster are")
+    thresholds = section(settings(args.config), "thresholds", Thresholds)
     progress = Progress("reading")
     try:
         given = jobs_sources.read(args.jobs, progress) if args.jobs else None
         progress.clear()
         rows = None if given is None else jobs_sources.placed(given[0], args.pods) if args.pods else given[0]
-        told = explain(load(args.source, args.jobs, rows=rows, engine=engine, progress=progress))
+        told = explain(load(args.source, args.jobs, thresholds, rows, engine, progress))
     finally:
         progress.clear()
     for trouble in given[1] if given is not None else ():
@@ -89,6 +94,8 @@ def render(told: "Explained") -> str:
     if told.errors:
         lines += ["", "  what failures say they died of         near a stall    all"]
         lines += [f"  {printable(text, 36):<38} {near:>12,} {every:>6,}" for text, near, every in told.errors]
+    if told.untold:
+        lines += ["", f"  {told.untold:,} failures were on nodes that suffer all the time: nothing can be said of these"]
     if told.left_out:
         lines += ["", f"  {told.left_out:,} jobs ran on nodes of which nothing is known at that time: left out"]
     return "\n".join(lines)

@@ -1,5 +1,7 @@
 """exhume fleet status as text: a line that says it all, a table of the worst, and what could not be seen."""
 
+import re
+
 from exhume.cli.terminal import Style, wrap
 from exhume.fleet.status import Row, Status
 from exhume.text import printable
@@ -8,6 +10,8 @@ _COLOURS = {"sick": "red", "leaking": "yellow", "healthy": "green", "unknown": "
 _COLUMNS = ("zombies", "a day", "hurts in", "resets", "up")
 _WIDTH = 9
 _LONGEST_NAME = 44
+# As fleet/sources_judging.py and fleet/directory.py have them.
+_IN_THE_ROW = re.compile(r"[0-9,]{1,20} (zombies|NIC resets?|resets? of a network device)")
 
 
 def render(found: Status, style: Style, columns: int, top: int) -> str:
@@ -48,9 +52,15 @@ def _table(rows: list[Row], style: Style, columns: int) -> list[str]:
     for row, name in zip(rows, names, strict=True):
         figures = "".join(f"{each:>{_WIDTH}}" for each in _figures(row))
         lines.append(f"  {name:<{size}}  {style(f'{row.state:<7}', _COLOURS[row.state])}{figures}")
-        if row.node.why:
-            lines += wrap(printable(row.node.why, 400), "      ", "      ", columns)
+        if why := beside_the_table(row.node.why):
+            lines += wrap(printable(why, 400), "      ", "      ", columns)
     return lines
+
+
+def beside_the_table(why: str) -> str:
+    """The verdict without what the row says anyway: how many zombies, how many resets."""
+    kept = [part for part in why.split("; ") if not _IN_THE_ROW.fullmatch(part)]
+    return "; ".join(", ".join(each for each in part.split(", ") if not _IN_THE_ROW.fullmatch(each)) for part in kept)
 
 
 def _figures(row: Row) -> tuple[str, ...]:

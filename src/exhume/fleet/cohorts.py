@@ -12,7 +12,7 @@ import numpy as np
 
 from exhume.fleet import words
 from exhume.fleet.cohorts_facts import Bools, Candidate, Condition, candidates
-from exhume.fleet.cohorts_search import NOTHING, Judged, Scan, Scored, chance, choose, pairs, scan, singles
+from exhume.fleet.cohorts_search import NOTHING, Judged, Scan, Scored, chance, choose, could_add, pairs, scan, singles
 from exhume.fleet.confounding import Confounded, confounded
 from exhume.fleet.dose import Dose, Outcomes, dose, outcomes
 from exhume.fleet.model import Fleet
@@ -39,6 +39,8 @@ class Cohort:
     given: tuple[Condition, ...] = ()
     """Of the causes before it: nodes are compared with nodes that are alike in these."""
     confounded: tuple[Confounded, ...] = ()
+    too_few: bool = False
+    """Whether a second fact is needed besides this one could not be told by so few nodes, even if there were one."""
     because: str = ""
 
     @property
@@ -100,7 +102,9 @@ def cohorts(fleet: Fleet, alpha: float = ALPHA) -> Cohorts:
     found = [_cohort(judged, each, causes[:index]) for index, each in enumerate(causes)]
     if causes:
         others = confounded(judged, alone, [each.candidate for each in causes])
-        found[0] = replace(found[0], confounded=others)
+        first = causes[0].candidate
+        few = len(first.conditions) == 1 and not could_add(judged, scanned.candidates, first, alpha)
+        found[0] = replace(found[0], confounded=others, too_few=few)
     elif outcome.sick_from_s is not None:
         found = [_by_uptime(fleet, outcome)]
     members = causes[0].candidate.having if causes else outcome.states != 0

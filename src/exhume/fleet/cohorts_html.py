@@ -125,7 +125,9 @@ def _confounded(found: Cohorts) -> Iterator[str]:
     yield "<h2>What goes along with it</h2>"
     yield "<table><tr><th>fact</th><th>chance by luck, alone</th><th>among nodes that are alike in the causes</th></tr>"
     for each in rows:
-        told = "explains nothing" if each.explains_nothing else "explains something still"
+        told = (
+            "explains nothing" if each.explains_nothing else "explains something still" if each.tellable else "cannot be told"
+        )
         yield (
             f"<tr><td>{_safe(words.condition(each.condition))}</td><td>{words.chance(each.log_alone)}</td>"
             f"<td>{told} ({words.chance(each.log_given)})</td></tr>"

@@ -145,20 +145,46 @@ def choose(judged: Judged, ranked: Sequence[Scored]) -> Scored:
 
 
 def pairs(judged: Judged, scanned: Scan, alone: Scored | None, alpha: float) -> list[Scored]:
-    """Two conditions that separate together: far better than the best one alone, and each adds to the other."""
+    """Two conditions that separate together: far better than the best one alone, and each adds to the other.
+
+    All pairs count as tries, unless one of the two is claimed already: then the other is searched among the nodes that have
+    it, and what counts is what was tried there. That is a second test behind a gate that the first has passed, so that the
+    chance of a false claim stays what it is for each of them.
+    """
     count = len(scanned.candidates)
     tried = max(1, count * (count - 1) // 2)
     to_beat = min(math.log(alpha), alone.log_corrected - _BETTER if alone else 0.0)
     adding = math.log(alpha / max(1, count))
+    inside = within_tries(judged, scanned.candidates, alone.candidate, alpha) if alone else 1
     found = []
     for first, second in _promising(judged, scanned.best(_PAIRED)):
         both = first.together(second)
         scored = Scored(both, chance(judged, both), tried)
-        if scored.log_corrected < to_beat and all(
-            chance(_only(judged, here), more) < adding for here, more in ((first, second), (second, first))
-        ):
+        adds = {id(more): chance(_only(judged, here), more) for here, more in ((first, second), (second, first))}
+        if scored.log_corrected < to_beat and max(adds.values()) < adding:
             found.append(scored)
+        elif alone is not None and (alone.candidate is first or alone.candidate is second):
+            other = second if alone.candidate is first else first
+            better = scored.log_chance < alone.log_chance - _BETTER
+            if better and adds[id(other)] < math.log(alpha / inside) and max(adds.values()) < math.log(alpha):
+                found.append(Scored(both, scored.log_chance, max(alone.tries, inside)))
     return _ranked(found)
+
+
+def within_tries(judged: Judged, candidates: Sequence[Candidate], first: Candidate, alpha: float) -> int:
+    """How many facts count as tries among the nodes that have the first."""
+    others = [each for each in candidates if not each.facts & first.facts]
+    return scan(_only(judged, first), others, alpha).tries
+
+
+def could_add(judged: Judged, candidates: Sequence[Candidate], first: Candidate, alpha: float) -> bool:
+    """Whether a second fact that parts its sick nodes from its healthy ones to a node could be told from luck at all."""
+    (here,) = tables(Judged(judged.sick, np.where(judged.strata >= 0, 0, -1).astype(np.int64)), first)
+    healthy = here.having - here.both
+    if not healthy or not here.both:
+        return True
+    best = log_tail([Table(here.both, here.both, here.both, here.having)])
+    return best < math.log(alpha / within_tries(judged, candidates, first, alpha))
 
 
 def _only(judged: Judged, candidate: Candidate) -> Judged:

@@ -7,8 +7,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from exhume.fleet.cohorts_facts import Candidate, Condition
-from exhume.fleet.cohorts_search import Judged, Scored, chance
+from exhume.fleet.cohorts_search import Judged, Scored, chance, tables
+from exhume.fleet.statistics import smallest
 
 # Facts that are told of, the most misleading first.
 _MOST = 12
@@ -25,10 +28,12 @@ class Confounded:
     log_given: float
     """The same among nodes that are alike in the causes."""
     by: tuple[Condition, ...]
+    tellable: bool = True
+    """Whether it could have shown beside the causes at all: not if nearly every node has both or neither."""
 
     @property
     def explains_nothing(self) -> bool:
-        return self.log_given >= _NOTHING
+        return self.tellable and self.log_given >= _NOTHING
 
 
 def confounded(judged: Judged, alone: Sequence[Scored], causes: Sequence[Candidate]) -> tuple[Confounded, ...]:
@@ -41,7 +46,15 @@ def confounded(judged: Judged, alone: Sequence[Scored], causes: Sequence[Candida
         if condition.fact in claimed or condition.fact in found:
             continue
         given = chance(judged, scored.candidate, causes)
-        found[condition.fact] = Confounded(condition, scored.log_corrected, given, by)
+        tellable = _least(judged, scored.candidate, causes) < _NOTHING
+        found[condition.fact] = Confounded(condition, scored.log_corrected, given, by, tellable)
         if len(found) == _MOST:
             break
     return tuple(found.values())
+
+
+def _least(judged: Judged, candidate: Candidate, causes: Sequence[Candidate]) -> float:
+    """The smallest chance that its test beside the causes could come to, its logarithm."""
+    strata = tables(judged.within(causes), candidate)
+    columns = [np.array([getattr(each, name) for each in strata], dtype=np.float64) for name in ("having", "sick", "total")]
+    return float(smallest(*columns).sum()) if strata else 0.0

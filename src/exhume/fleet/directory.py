@@ -172,11 +172,10 @@ def put_together(
 
 
 def _boot(life: Life) -> Boot | None:
-    if life.booted is None or life.zombies is None or life.zombies_from is None:
+    first, last = life.counted_first, life.counted_last
+    if life.booted is None or life.zombies is None or life.zombies_from is None or first is None or last is None:
         return None
-    return Boot(
-        life.node, max(0.0, life.first - life.booted), max(0.0, life.last - life.booted), life.zombies_from, life.zombies
-    )
+    return Boot(life.node, max(0.0, first - life.booted), max(0.0, last - life.booted), life.zombies_from, life.zombies)
 
 
 def _node(name: str, facts: dict[str, Fact], own: dict[str, Fact], seen: list[Life]) -> Node:
@@ -217,8 +216,11 @@ def _own_number(value: Fact | None) -> float | None:
 def _leak(seen: list[Life]) -> float | None:
     """Of the latest boot that was seen for long enough."""
     for life in reversed(seen):
-        if life.zombies is not None and life.zombies_from is not None and life.last - life.first >= _SHORTEST_S:
-            return max(0.0, (life.zombies - life.zombies_from) / (life.last - life.first) * _DAY_S)
+        if life.zombies is None or life.zombies_from is None or life.counted_first is None or life.counted_last is None:
+            continue
+        seen_s = life.counted_last - life.counted_first
+        if seen_s >= _SHORTEST_S:
+            return max(0.0, (life.zombies - life.zombies_from) / seen_s * _DAY_S)
     return None
 
 

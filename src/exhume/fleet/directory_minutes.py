@@ -47,6 +47,9 @@ class Life:
     bad_minutes: int | None
     resets: int | None
     stalls: int | None
+    counted_first: float | None
+    """When zombies were first known; a source may begin later than the others, or be away at first."""
+    counted_last: float | None
 
 
 def sql(source: str, columns: Mapping[str, str], thresholds: Thresholds) -> str:
@@ -64,7 +67,8 @@ def sql(source: str, columns: Mapping[str, str], thresholds: Thresholds) -> str:
             arg_min(dying, time), arg_max(dying, time), max(dying), max(live),
             sum(CAST(dying > greatest({floor}, {factor_text} * live) AS INTEGER)),
             sum(CAST(resets > 0 OR stall_ms >= {STALL_MS} OR saturated_ms >= {SATURATED_MS} AS INTEGER)),
-            count(resets) + count(stall_ms) + count(saturated_ms), sum(resets), sum(stalls)
+            count(resets) + count(stall_ms) + count(saturated_ms), sum(resets), sum(stalls),
+            epoch(min(CASE WHEN dying IS NOT NULL THEN time END)), epoch(max(CASE WHEN dying IS NOT NULL THEN time END))
         FROM (SELECT {taken} FROM {source})
         WHERE node IS NOT NULL AND time IS NOT NULL
         GROUP BY node, boot"""
@@ -95,7 +99,7 @@ def of_rows(found: Iterable[Sequence[object]]) -> list[Life]:
 
 def life(row: Sequence[object]) -> Life:
     """A row of the pass."""
-    node, boot, minutes, first, last, begin, end, most, live, zombies, bad, measured, resets, stalls = row
+    node, boot, minutes, first, last, begin, end, most, live, zombies, bad, measured, resets, stalls, *counted = row
     return Life(
         str(node),
         boot.replace(tzinfo=UTC).timestamp() if isinstance(boot, datetime) else None,
@@ -110,6 +114,7 @@ def life(row: Sequence[object]) -> Life:
         _maybe(bad) or 0 if measured else None,
         _maybe(resets),
         _maybe(stalls),
+        *(None if moment is None else _float(moment) for moment in counted),
     )
 
 
@@ -142,23 +147,36 @@ def _same(one: float | None, other: float | None) -> bool:
 
 
 def _together(one: Life, other: Life) -> Life:
-    early, late = (one, other) if one.first <= other.first else (other, one)
-    end = one if one.last >= other.last else other
+    early, late = _first_known(one, other), _last_known(one, other)
     return Life(
         one.node,
         one.booted,
         one.minutes + other.minutes,
-        early.first,
-        end.last,
-        early.zombies_from if early.zombies_from is not None else late.zombies_from,
-        end.zombies if end.zombies is not None else (one.zombies if end is other else other.zombies),
+        min(one.first, other.first),
+        max(one.last, other.last),
+        early.zombies_from,
+        late.zombies,
         _most(one.zombies_most, other.zombies_most),
         _most(one.live, other.live),
         _sum(one.zombie_minutes, other.zombie_minutes),
         _sum(one.bad_minutes, other.bad_minutes),
         _sum(one.resets, other.resets),
         _sum(one.stalls, other.stalls),
+        early.counted_first,
+        late.counted_last,
     )
+
+
+def _first_known(one: Life, other: Life) -> Life:
+    if one.counted_first is None or other.counted_first is None:
+        return other if one.counted_first is None else one
+    return one if one.counted_first <= other.counted_first else other
+
+
+def _last_known(one: Life, other: Life) -> Life:
+    if one.counted_last is None or other.counted_last is None:
+        return other if one.counted_last is None else one
+    return one if one.counted_last >= other.counted_last else other
 
 
 def _most(one: int | None, other: int | None) -> int | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from exhume.errors import ExhumeError
+from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
 from exhume.fleet.sources_judging import Figures, judge
@@ -28,7 +29,7 @@ _NOTHING = ("", "null", "none", "nan", "n/a", "-")
 _LONGEST_FIELD = 1 << 20
 
 
-def load(path: str) -> Fleet:
+def load(path: str, thresholds: Thresholds | None = None) -> Fleet:
     shown = printable(path)
     try:
         if path.endswith(".parquet"):
@@ -39,7 +40,7 @@ def load(path: str) -> Fleet:
             if len(raw) > LARGEST:
                 raise ExhumeError(f"{shown} is larger than {LARGEST >> 30} GiB: as Parquet it would be read as it is")
             rows = rows_of(raw, os.path.basename(path))
-        return fleet(rows, shown)
+        return fleet(rows, shown, thresholds)
     except OSError as error:
         raise ExhumeError(f"{shown} cannot be read: {error.strerror or printable(str(error))}") from None
 
@@ -100,7 +101,7 @@ def _parquet(path: str) -> Iterator[Mapping[str, Any]]:
         raise ExhumeError(f"{printable(path)} is not Parquet that can be read: {printable(str(error), 120)}") from None
 
 
-def fleet(rows: Iterator[Mapping[str, Any]], source: str) -> Fleet:
+def fleet(rows: Iterator[Mapping[str, Any]], source: str, thresholds: Thresholds | None = None) -> Fleet:
     kept: dict[str, dict[str, Any]] = {}
     nameless = twice = 0
     for row in rows:
@@ -125,7 +126,7 @@ def fleet(rows: Iterator[Mapping[str, Any]], source: str) -> Fleet:
     if twice:
         troubles.append(f"{source}: {twice:,} row{'s' * (twice != 1)} of nodes that were there before: the last one counts")
     numeric = _numeric(kept.values())
-    return Fleet(source, tuple(_node(name, values, numeric) for name, values in kept.items()), tuple(troubles))
+    return Fleet(source, tuple(_node(name, values, numeric, thresholds) for name, values in kept.items()), tuple(troubles))
 
 
 def _numeric(rows: Iterable[Mapping[str, Any]]) -> frozenset[str]:
@@ -145,7 +146,7 @@ def _plain_number(text: str) -> bool:
     )
 
 
-def _node(name: str, values: dict[str, Any], numeric: frozenset[str]) -> Node:
+def _node(name: str, values: dict[str, Any], numeric: frozenset[str], thresholds: Thresholds | None) -> Node:
     read = {key: values.pop(key) for key in READ if key in values}
     facts = {key: fact for key, value in values.items() if key and (fact := _fact(value, key in numeric)) is not None}
     said = _flag(read.get("sick"))
@@ -158,7 +159,7 @@ def _node(name: str, values: dict[str, Any], numeric: frozenset[str]) -> Node:
         leak_per_day=_number(read.get("leak_per_day")),
         resets=_number(read.get("resets")),
     )
-    judged = judge(figures)
+    judged = judge(figures, thresholds)
     why = "; ".join(each for each in (_text(read.get("why")), judged.why) if each)
     return Node(
         name,

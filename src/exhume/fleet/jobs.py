@@ -16,7 +16,11 @@ SCHEMA: Final = "exhume.jobs/1"
 KINDS: Final = ("reset", "stall")
 # Ray gives a worker up after 30 s without a heartbeat and tells after retries; TCP after more: what killed a job came before.
 BEFORE_MIN: Final = 5
-_RESAMPLED: Final = 2000
+_RESAMPLED: Final = 1000
+# Failures times draws that are worked on at once.
+_BLOCK: Final = 1 << 20
+MOST_CHANCE: Final = 0.9
+"""Of being near an event at any moment; beyond it nothing can be told by it."""
 _SEED: Final = 1
 # With fewer jobs that succeeded and were near a stall, the chance is taken as it was worked out.
 _ENOUGH: Final = 20
@@ -70,48 +74,76 @@ class Explained:
     errors: tuple[tuple[str, int, int], ...]
     """What failures near a stall say they died of: text, how many near, how many of all."""
     left_out: int
+    untold: int
+    """Failures on nodes where nearly every moment is near an event: when they failed says nothing."""
 
 
 def explain(jobs: Jobs) -> Explained:
-    chance = np.minimum(1.0, jobs.chance * _factors(jobs))
-    # What is near the rarer kind is not asked for the other one: each job counts once.
-    first = np.cumprod(np.hstack((np.ones((len(jobs.failed), 1)), 1.0 - jobs.near[:, :-1])), axis=1)
-    excess = jobs.failed * (first * (jobs.near - chance)).sum(axis=1)
-    lost = excess * jobs.gpu_hours
+    count, failed = len(jobs.failed), int(jobs.failed.sum())
+    # Jobs that failed are weighed one by one; of those that went well only how many were near an event matters.
+    near, chance, hours = jobs.near[jobs.failed], jobs.chance[jobs.failed], jobs.gpu_hours[jobs.failed]
+    seen, expected = jobs.near[~jobs.failed].sum(axis=0), jobs.chance[~jobs.failed].sum(axis=0)
+    measured = (seen >= _ENOUGH) & (expected > 0)
+    excess = _excess(near, chance * _factors(seen, expected, measured))
+    killed, lost = float(excess.sum()), float((excess * hours).sum())
     draws = np.random.default_rng(_SEED)
-    count = len(jobs.failed)
     samples = np.zeros((_RESAMPLED, 3))
-    for i in range(_RESAMPLED if count else 0):
-        taken = draws.integers(0, count, count)
-        samples[i] = excess[taken].sum(), lost[taken].sum(), jobs.failed[taken].sum()
+    block = max(1, _BLOCK // max(1, failed))
+    for first in range(0, _RESAMPLED if failed else 0, block):
+        # Weights of jobs are drawn (Rubin, 1981, "The Bayesian bootstrap"): unlike drawing whole jobs again, that leaves the
+        # interval of a small number of failures where it should be. What the chance is measured by varies likewise.
+        rows = min(block, _RESAMPLED - first)
+        weights = draws.standard_exponential((rows, failed))
+        weights *= count / (weights.sum(axis=1) + draws.standard_gamma(count - failed, rows))[:, None]
+        factors = _factors(draws.standard_gamma(np.maximum(seen, 1), (rows, len(KINDS))), expected, measured)
+        found = weights * _excess(near, chance * factors[:, None, :])
+        samples[first : first + rows] = np.stack([found.sum(axis=1), found @ hours, weights.sum(axis=1)], axis=1)
     samples[:, :2] = np.maximum(samples[:, :2], 0.0)
-    near: Bools = np.asarray(jobs.near.any(axis=1))
-    failed = int(jobs.failed.sum())
-    killed = max(0.0, float(excess.sum()))
-    after = (count - samples[:, 2] + samples[:, 0]) / count if count else np.ones(1)
-    success = 1 - failed / count if count else 1.0
+    any_near: Bools = np.asarray(jobs.near.any(axis=1))
+    close = int((jobs.failed & any_near).sum())
     return Explained(
         count,
         failed,
-        int((jobs.failed & near).sum()),
-        float((jobs.failed & near).sum() - excess.sum()),
-        _estimate(killed, samples[:, 0]),
-        _estimate(max(0.0, float(lost.sum())), samples[:, 1]),
-        success,
-        _estimate(min(1.0, success + killed / count) if count else 1.0, np.minimum(1.0, after)),
+        close,
+        min(float(close), max(0.0, close - killed)),
+        _estimate(max(0.0, killed), samples[:, 0]),
+        _estimate(max(0.0, lost), samples[:, 1]),
+        1 - failed / count if count else 1.0,
+        _estimate(float(_after(count, failed, max(0.0, killed))), _after(count, samples[:, 2], samples[:, 0])),
         (int((~jobs.sick).sum()), int((~jobs.sick & ~jobs.failed).sum())),
         (int(jobs.sick.sum()), int((jobs.sick & ~jobs.failed).sum())),
-        _errors(jobs, near),
+        _errors(jobs, any_near),
         jobs.left_out,
+        int((chance.min(axis=1, initial=1.0) > MOST_CHANCE).sum()),
     )
 
 
-def _factors(jobs: Jobs) -> Floats:
+def _excess(near: Bools, chance: Floats) -> Floats:
+    """For each failure, how much of it is put down to an event: on average 1 for what died of one, and 0 for what did not.
+
+    A failure that did not die of it is near an event as often as chance has it, c, and one that did is always; so near minus
+    c, over 1 - c, has these averages. What is near the rarer kind is not asked for the other one; that those which are not
+    stand for all is what the weight is for.
+    """
+    found, left, weight = np.zeros(chance.shape[:-1]), np.ones(chance.shape[:-1], dtype=np.bool_), np.ones(chance.shape[:-1])
+    for kind in range(chance.shape[-1]):
+        told = left & (chance[..., kind] <= MOST_CHANCE)
+        rest = np.where(told, 1.0 - np.minimum(chance[..., kind], MOST_CHANCE), 1.0)
+        found += np.where(told, weight * (near[..., kind] - chance[..., kind]) / rest, 0.0)
+        left = left & ~(told & near[..., kind])
+        weight = weight / rest
+    return found
+
+
+def _factors(seen: Floats | NDArray[np.int64], expected: Floats, measured: Bools) -> Floats:
     """Events come in bursts, so that fewer moments are near one than if they came one by one: measured on what went well."""
-    well = ~jobs.failed
-    seen, expected = jobs.near[well].sum(axis=0), jobs.chance[well].sum(axis=0)
-    enough = (seen >= _ENOUGH) & (expected > 0)
-    return np.where(enough, seen / np.where(expected > 0, expected, 1.0), 1.0)
+    return np.where(measured, seen / np.where(expected > 0, expected, 1.0), 1.0)
+
+
+def _after(count: int, failed: Floats | float, killed: Floats | float) -> Floats:
+    """The rate of success of those that starvation did not kill: what it killed would have failed by itself as often."""
+    others = np.maximum(count - np.asarray(killed, dtype=np.float64), 1e-9)
+    return np.minimum(1.0, (count - np.asarray(failed, dtype=np.float64)) / others) if count else np.ones_like(others)
 
 
 def _estimate(value: float, samples: Floats) -> Estimate:
@@ -154,4 +186,5 @@ def as_json(told: Explained) -> dict[str, Any]:
         "on_sick_nodes": {"jobs": told.sick[0], "succeeded": told.sick[1]},
         "errors": [{"error": text, "near": near, "all": every} for text, near, every in told.errors],
         "left_out": told.left_out,
+        "untold": told.untold,
     }

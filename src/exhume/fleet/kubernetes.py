@@ -37,9 +37,13 @@ _INFO = {
 
 def load(text: str) -> Fleet:
     """`k8s:`, the context that is set; `k8s:CONTEXT`; `k8s:CONTEXT?LABEL=VALUE` for some of the nodes."""
-    context, _, selector = text.removeprefix(SCHEME).removeprefix("//").partition("?")
-    with connect(context) as client:
+    selector = text.partition("?")[2]
+    with connect(context_of(text)) as client:
         return fleet(find_nodes(client, selector), f"the cluster {printable(client.described)}", time.time())
+
+
+def context_of(text: str) -> str:
+    return text.removeprefix(SCHEME).removeprefix("//").partition("?")[0]
 
 
 def fleet(documents: Iterable[Document], source: str, now_s: float) -> Fleet:

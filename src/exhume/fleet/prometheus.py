@@ -7,6 +7,7 @@ have vanished are seen as well.
 from collections.abc import Callable
 
 from exhume.errors import ExhumeError
+from exhume.findings.thresholds import Thresholds
 from exhume.fleet.model import Fleet
 from exhume.fleet.prometheus_http import Client
 from exhume.fleet.prometheus_names import BY, Names
@@ -65,6 +66,7 @@ def load(
     end_s: float | None = None,
     progress: Callable[[float], None] | None = None,
     client: Client | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Fleet:
     client = client or Client(url)
     now_s = client.now_s()
@@ -88,7 +90,7 @@ def load(
             f"exhume agent exports them, node_exporter needs --collector.cgroups"
         )
     found, same = renamed(found, window)
-    made, boots = nodes(found, window)
+    made, boots = nodes(found, window, thresholds)
     troubles = (*client.troubles, *asking.lost, *same, *told(found, window))
     return Fleet(client.described, made, troubles, boots=boots)
 

@@ -10,7 +10,7 @@ import os
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 from exhume import __version__
 from exhume.errors import ExhumeError, UsageError
 from exhume.fleet.prometheus_reply import Refusal, Reply, Series, joined, parse
+from exhume.fleet.prometheus_wire import opened, pieces
 from exhume.text import printable
 
 PATIENCE_S = 60.0
@@ -46,6 +47,7 @@ class Client:
         self._patience_s, self._attempts, self._sleep = patience_s, attempts, sleep
         # A question may be longer than an address may be, so it is sent as a form; some gateways let only GET through.
         self._form = True
+        self._answered = False
         self._waited_s = 0.0
         self._counted: Counter[str] = Counter()
         self._warnings: Counter[str] = Counter()
@@ -146,7 +148,7 @@ class Client:
 
     def _exchange(self, what: str, query: Mapping[str, str]) -> tuple[int, bytes, str]:
         url, until = self._url, time.monotonic() + self._patience_s
-        connection = _connection(url, self._patience_s)
+        connection = opened(url, self._patience_s, self._answered)
         try:
             target = f"{url.path.rstrip('/')}/api/v1/{what}"
             form = urlencode({**query, "timeout": f"{self._patience_s:g}s"})
@@ -157,7 +159,8 @@ class Client:
                 connection.request("GET", f"{target}?{form}{'&' * bool(own)}{own}", headers=self._headers())
             reply = connection.getresponse()
             with closing(reply):
-                raw = b"".join(_read(reply, connection, until))
+                raw = b"".join(pieces(reply, connection, until, LARGEST))
+            self._answered = True
         finally:
             connection.close()
         if reply.status == 405 and self._form:
@@ -195,31 +198,6 @@ def _checked(url: str) -> SplitResult:
     if found.scheme not in ("http", "https") or not found.hostname or port == 0 or not url.isprintable() or " " in url:
         raise UsageError(f"{printable(url.rpartition('@')[2])} is not the address of a Prometheus: say http://HOST:9090")
     return found
-
-
-def _connection(url: SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    if url.scheme == "https":
-        return http.client.HTTPSConnection(
-            url.hostname or "", url.port or 443, timeout=timeout_s, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=timeout_s)
-
-
-def _read(reply: http.client.HTTPResponse, connection: http.client.HTTPConnection, until: float) -> Iterator[bytes]:
-    """Piece by piece, so that a server that dribbles meets the deadline, too."""
-    size = 0
-    while piece := reply.read1(1 << 18):
-        size += len(piece)
-        if size > LARGEST:
-            raise Refusal("too much", f"the answer is larger than {LARGEST >> 20} MiB")
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if connection.sock is not None:
-            connection.sock.settimeout(left)
-        yield piece
-    if reply.length:
-        raise http.client.IncompleteRead(b"", reply.length)
 
 
 def _cut(start_s: float, end_s: float, step_s: float, most: int) -> list[tuple[float, float]]:

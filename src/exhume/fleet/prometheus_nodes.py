@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from exhume.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Node
 from exhume.fleet.prometheus_names import NAMING, Names
 from exhume.fleet.prometheus_reply import Floats, Series
@@ -111,16 +112,18 @@ def add_facts(found: dict[str, Seen], names: Names, every: Iterable[Series], ren
                 found[name].facts.setdefault(key, value)
 
 
-def nodes(found: Mapping[str, Seen], window: Window) -> tuple[tuple[Node, ...], tuple[Boot, ...]]:
+def nodes(
+    found: Mapping[str, Seen], window: Window, thresholds: Thresholds | None = None
+) -> tuple[tuple[Node, ...], tuple[Boot, ...]]:
     made, boots = [], []
     for name, seen in sorted(found.items()):
-        node, lived = _node(name, seen, window)
+        node, lived = _node(name, seen, window, thresholds)
         made.append(node)
         boots += lived
     return tuple(made), tuple(boots)
 
 
-def _node(name: str, seen: Seen, window: Window) -> tuple[Node, list[Boot]]:
+def _node(name: str, seen: Seen, window: Window, thresholds: Thresholds | None) -> tuple[Node, list[Boot]]:
     zombies, live = _zombies(seen)
     last_s = max((float(each.times[-1]) for each in seen.gauges.values()), default=window.end_s)
     skew = seen.gauges.get("skew")
@@ -143,7 +146,7 @@ def _node(name: str, seen: Seen, window: Window) -> tuple[Node, list[Boot]]:
         saturated_s=seen.sums.get("saturated_s"),
         seen_s=max(present, default=0) * window.step_s,
     )
-    judged = judge(figures)
+    judged = judge(figures, thresholds)
     uptime = max(0.0, last_s - boots[-1]) if boots else None
     lived = _lived(name, zombies, boots, last_s)
     longest = max([boot.uptime_s for boot in lived] + [uptime or 0.0])

@@ -135,7 +135,7 @@ def _judged(folder: Folder, thresholds: Thresholds) -> tuple[Node, list[Boot]]:
         leak,
         float(resets(recording)),
     )
-    judged = judge(figures)
+    judged = judge(figures, thresholds)
     node = Node(
         folder.node.hostname or os.path.basename(folder.path),
         _facts(folder, recording),

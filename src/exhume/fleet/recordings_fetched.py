@@ -13,6 +13,7 @@ from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet import recordings
 from exhume.fleet.model import Fleet
+from exhume.fleet.recordings_fetched_errors import sentence
 from exhume.recording import layout
 from exhume.text import printable
 
@@ -27,14 +28,14 @@ def load(uri: str, progress: Callable[[float], None] | None = None, thresholds: 
     import pyarrow as pa
     from pyarrow import fs
 
-    source = printable(uri.partition("?")[0])
+    source = printable(_without_secret(uri))
     try:
         system, base = fs.FileSystem.from_uri(uri)
         listing = [
             each for each in system.get_file_info(fs.FileSelector(base, recursive=True)) if each.type == fs.FileType.File
         ]
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise ExhumeError(f"{source} cannot be listed: {printable(str(error), 160)}") from None
+        raise ExhumeError(f"{source} cannot be listed: {sentence(error, _bucket(uri))}") from None
     found = grouped([(each.path, each.size or 0) for each in listing], base)
     if not found:
         raise ExhumeError(f"there is no recording in {source}: a directory with {layout.MARK} in it is one")
@@ -45,10 +46,22 @@ def load(uri: str, progress: Callable[[float], None] | None = None, thresholds: 
     try:
         fleet = recordings.gathered(source, len(found), _fetched(system, found, scratch, notes), progress, thresholds)
     except (pa.ArrowException, OSError) as error:
-        raise ExhumeError(f"{source} cannot be read: {printable(str(error), 160)}") from None
+        raise ExhumeError(f"{source} cannot be read: {sentence(error, _bucket(uri))}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Fleet(fleet.source, fleet.nodes, (*fleet.troubles, *notes), fleet.directory, fleet.boots)
+
+
+def _without_secret(uri: str) -> str:
+    """An address may hold a key and a secret before an @, and more behind a ?. Azure has the container before the @."""
+    scheme, _, rest = uri.partition("?")[0].partition("://")
+    place, slash, path = rest.partition("/")
+    who, at, host = place.rpartition("@")
+    return f"{scheme}://{'' if ':' in who else who + at}{host}{slash}{path}"
+
+
+def _bucket(uri: str) -> str:
+    return uri.partition("://")[2].partition("?")[0].partition("/")[0].rpartition("@")[2]
 
 
 def grouped(files: list[tuple[str, int]], base: str) -> dict[str, list[tuple[str, str, int]]]:

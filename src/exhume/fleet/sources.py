@@ -32,8 +32,8 @@ def open(  # noqa: A001
     engine: "Engine | None" = None,
     thresholds: Thresholds | None = None,
 ) -> Fleet:
-    """`window_s` is how far back Prometheus is asked; `engine` makes the pass over a directory's minutes; `thresholds` are for
-    minutes and recordings, which are judged here."""
+    """`window_s` is how far back Prometheus is asked; `engine` makes the pass over a directory's minutes; `thresholds` are
+    what figures are judged by."""
     texts = (text, *more)
     fleets = []
     for index, each in enumerate(texts):
@@ -58,7 +58,7 @@ def _one(
     if scheme in ("http", "https"):
         from exhume.fleet import prometheus
 
-        return prometheus.load(text, window_s or prometheus.WINDOW_S, progress=progress)
+        return prometheus.load(text, window_s or prometheus.WINDOW_S, progress=progress, thresholds=thresholds)
     from exhume.fleet import kubernetes, recordings_fetched
 
     if text.startswith(kubernetes.SCHEME):
@@ -72,7 +72,7 @@ def _one(
     if os.path.exists(text):
         from exhume.fleet import inventory
 
-        return inventory.load(text)
+        return inventory.load(text, thresholds)
     raise UsageError(f"there is no {printable(text)}; a fleet is one of:\n{FORMS}")
 
 

@@ -40,22 +40,23 @@ class Judged:
     why: str
 
 
-def judge(figures: Figures) -> Judged:
+def judge(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
     """Sick is a node with more zombies than max(zombies_floor, zombies_per_live x live), with RESETS or more, with late polls
     or a saturated core for more than their share of the time; or who looked at the node itself says so."""
+    limits = thresholds or LIMITS
     reasons: list[tuple[float, str]] = []
     if figures.health in ("warning", "critical"):
         what = f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}" if figures.cause else "cause not visible"
         reasons.append(((3.0 if figures.health == "critical" else 1.0), f"{figures.health}: {what}"))
     if figures.zombies is not None:
-        limit = max(LIMITS.zombies_floor, LIMITS.zombies_per_live * (figures.live or 0.0))
+        limit = max(limits.zombies_floor, limits.zombies_per_live * (figures.live or 0.0))
         if figures.zombies > limit:
             reasons.append((figures.zombies / PAIN, f"{figures.zombies:,.0f} zombies"))
     if figures.resets is not None and (count := round(figures.resets)) >= RESETS:
         reasons.append((1.0 + min(10.0, count / 2), f"{count:,} NIC resets"))
     for seconds, share, words in (
-        (figures.stall_s, LIMITS.napi_stall_ratio, "polls late"),
-        (figures.saturated_s, LIMITS.core_saturated_warning_ratio, "a core full of kernel time"),
+        (figures.stall_s, limits.napi_stall_ratio, "polls late"),
+        (figures.saturated_s, limits.core_saturated_warning_ratio, "a core full of kernel time"),
     ):
         if seconds is not None and figures.seen_s > 0 and seconds / figures.seen_s > share:
             reasons.append(

@@ -60,6 +60,15 @@ def because(cohort: "Cohort") -> str:
         by = cohort.confounded[0].by
         known = f"{_names(by)} {'is' if len({each.fact for each in by}) == 1 else 'are'} known"
         told += f" {_listed(nothing)} explain{'s' * (len(nothing) == 1)} nothing once {known}."
+    alike = list(dict.fromkeys(printable(each.condition.fact, _LONGEST) for each in cohort.confounded if not each.tellable))
+    if alike:
+        told += f" {_listed(alike)} go{'es' * (len(alike) == 1)} along with it so closely that it cannot be told which it is."
+    if cohort.too_few:
+        healthy = cohort.having - cohort.sick_having
+        told += (
+            f" Whether a second fact is needed as well cannot be told by so few nodes: {healthy:,} of those with it "
+            f"{'is' if healthy == 1 else 'are'} healthy."
+        )
     return told
 
 
