@@ -1,29 +1,43 @@
-"""Recorders as real processes, for tests that stop, kill and starve them."""
+"""Commands of ours as real processes, for tests that stop, kill and starve them; most of all recorders."""
 
 import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECOND = 1_000_000_000
 
+# What is run before it may shorten its patience.
+_RUN = """\
+import sys
+{prelude}
+sys.argv[0] = "exhume"
+from exhume.__main__ import run
+run()
+"""
 
-class Recorder:
-    """`exhume record`, begun; its words are collected as they come."""
 
-    def __init__(self, path: Path, *options: str, segment_s: int = 2) -> None:
-        self.path = path
+class Begun:
+    """A command, begun; its words are collected as they come. `prelude` is run in it first."""
+
+    def __init__(
+        self,
+        *arguments: str | Path,
+        prelude: str = "",
+        environment: Mapping[str, str] | None = None,
+        output: int = subprocess.PIPE,
+    ) -> None:
         self.said: list[str] = []
-        self._begun = threading.Event()
+        self._news = threading.Condition()
+        self._silent = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "exhume", "record", str(path), *options],
-            env={**os.environ, "EXHUME_SEGMENT_S": str(segment_s), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            [sys.executable, *(("-c", _RUN.format(prelude=prelude)) if prelude else ("-m", "exhume")), *map(str, arguments)],
+            env={**(os.environ if environment is None else environment), **_where_we_are()},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.PIPE,
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -32,25 +46,22 @@ class Recorder:
     def _listen(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line.decode(errors="backslashreplace"))
-            self._begun.set()
-        self._begun.set()
-
-    def begun(self) -> None:
-        """Wait until it says that it records."""
-        if not self._begun.wait(60) or not self.text.startswith("exhume: recording to"):
-            raise AssertionError(f"it did not begin: {self.text}")
-
-    def until_said(self, words: str) -> None:
-        for _ in range(600):
-            if words in self.text:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"it did not say {words!r} within 30 s: {self.text}")
+            with self._news:
+                self.said.append(line.decode(errors="backslashreplace"))
+                self._news.notify_all()
+        with self._news:
+            self._silent = True
+            self._news.notify_all()
 
     @property
     def text(self) -> str:
         return "".join(self.said)
+
+    def until_said(self, words: str, timeout: float = 60) -> None:
+        with self._news:
+            self._news.wait_for(lambda: words in self.text or self._silent, timeout)
+        if words not in self.text:
+            raise AssertionError(f"it did not say {words!r}: {self.text}")
 
     def end(self, number: int = 0, timeout: float = 60) -> int:
         """Its exit code, after a signal if one is named."""
@@ -60,12 +71,37 @@ class Recorder:
         self._listener.join(10)
         return code
 
-    def memory_bytes(self) -> int:
-        """The most it ever had."""
+    def status_bytes(self, field: str) -> int:
+        """Of /proc/PID/status: VmRSS is what it has now, VmHWM the most it ever had."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) << 10
         return 0
+
+    def close(self) -> None:
+        """Whatever it does: it is over."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.end()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Recorder(Begun):
+    """`exhume record`."""
+
+    def __init__(self, path: Path, *options: str, segment_s: int = 2) -> None:
+        self.path = path
+        super().__init__("record", path, *options, environment={**os.environ, "EXHUME_SEGMENT_S": str(segment_s)})
+
+    def begun(self) -> None:
+        """Wait until it says that it records."""
+        self.until_said("exhume: recording to")
+
+    def memory_bytes(self) -> int:
+        """The most it ever had."""
+        return self.status_bytes("VmHWM")
 
 
 @contextmanager
@@ -74,23 +110,22 @@ def recorder(path: Path, *options: str, segment_s: int = 2) -> Iterator[Recorder
     try:
         yield it
     finally:
-        with suppress(ProcessLookupError):
-            it.process.kill()
-        it.process.wait()
-        for stream in (it.process.stdout, it.process.stderr):
-            assert stream is not None
-            stream.close()
+        it.close()
 
 
 def exhume(*arguments: str | Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     """One command of ours, to its end."""
     return subprocess.run(
         [sys.executable, "-m", "exhume", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})},
+        env={**os.environ, **_where_we_are(), **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=120,
     )
+
+
+def _where_we_are() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def children(pid: int) -> Sequence[int]:

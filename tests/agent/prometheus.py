@@ -111,9 +111,15 @@ class Prometheus(Server):
 
 @contextmanager
 def prometheus(
-    place: Path, rules: str, targets: dict[str, str], interval: str = "1s", lookback: str = "5m", alertmanager: str = ""
+    place: Path,
+    rules: str,
+    targets: dict[str, str],
+    interval: str = "1s",
+    lookback: str = "5m",
+    alertmanager: str = "",
+    jobs: Sequence[dict[str, Any]] = (),
 ) -> Iterator[Prometheus]:
-    """`targets` are addresses by their name as a node."""
+    """`targets` are addresses by their name as a node; `jobs` are scraped besides."""
     needs("prometheus")
     (place / "rules.yml").write_text(rules)
     config: dict[str, Any] = {
@@ -123,7 +129,8 @@ def prometheus(
             {
                 "job_name": "exhume",
                 "static_configs": [{"targets": [address], "labels": {"instance": name}} for name, address in targets.items()],
-            }
+            },
+            *jobs,
         ],
     }
     if alertmanager:

@@ -38,6 +38,8 @@ STEPPED = at("exhume_agent_stepped_down", 'what="samples"')
 OVERDUE = at("exhume_audit_drift", 'kind="overdue"')
 NEW = at("exhume_audit_drift", 'kind="new"')
 AUDITED = at("exhume_audit_timestamp_seconds")
+WAITING = at("exhume_profiles_waiting")
+SENT, FAILED = (at("exhume_profiles_pushed_total", f'outcome="{outcome}"') for outcome in ("sent", "failed"))
 
 BASE = {
     UP: steady(1, 4 * HOUR),
@@ -221,6 +223,16 @@ CASES: tuple[Case, ...] = (
     ),
     fires("an agent that gives something up", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None)}, 900),
     silent("30 s without it", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None, lasts=30)}),
+    # Profiles
+    Case(
+        "a receiver that is away",
+        ("ExhumeProfilesNotPushed",),
+        {WAITING: then(3), FAILED: steady(0, 4 * HOUR)},
+        {540: {}, 660: {"ExhumeProfilesNotPushed": "pending"}, 2460: {"ExhumeProfilesNotPushed": "firing"}},
+    ),
+    fires("a receiver that refuses", "ExhumeProfilesNotPushed", {WAITING: then(0), FAILED: _grows(0, 0.02)}, 1800),
+    silent("profiles that are sent", "ExhumeProfilesNotPushed", {WAITING: then(0), SENT: _grows(0, 0.02), FAILED: then(0)}),
+    silent("30 s of refusals", "ExhumeProfilesNotPushed", {WAITING: then(2, lasts=30), FAILED: _grows(0, 0.1, 30)}),
     # The audit
     fires("a unit that the policy does not know", "ExhumeAuditDrift", {NEW: then(2, before=None)}, HOUR),
     silent("no drift", "ExhumeAuditDrift", {NEW: then(0, before=None)}),

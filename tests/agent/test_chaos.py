@@ -3,13 +3,12 @@ goes back, and what it counted is right afterwards.
 
 A log flood of 50,000 lines a second comes through a FIFO in place of /dev/kmsg, so that this machine's own log is left alone;
 the wall clock is stepped by what the agent reads of it; units flap in a systemd of their own; the disk is a small tmpfs that
-fills up; the agent is stopped and continued, and told to read its settings again; clients hold connections open.
+fills up; the cluster's API server, a real one, and the receiver of profiles hang, talk nonsense, hang up and go away, and the
+server loses its etcd; the agent is stopped and continued, and told to read its settings again; clients hold connections open.
 """
 
-import fcntl
 import os
 import random
-import select
 import signal
 import socket
 import subprocess
@@ -22,9 +21,14 @@ from pathlib import Path
 import pytest
 
 from exhume.agent.metrics import METRICS
-from exhume.kernel.clock import Clock
+from exhume.agent.spool import Parcel, Spool
+from exhume.cluster.conditions import KINDS
 from tests import systemd
 from tests.agent.agents import Agent, Samples, agent
+from tests.agent.flood import Flood
+from tests.agent.push_receiver import Receiver, parcel
+from tests.agent.relay import STATES, Relay
+from tests.agent.shaky_cluster import shaky
 from tests.recorders import exhume
 
 pytestmark = [
@@ -34,72 +38,24 @@ pytestmark = [
 ]
 
 SECONDS = int(os.environ.get("EXHUME_CHAOS_S", "1800"))
-LINES_A_SECOND = 50_000
 LARGEST_BYTES = 250 << 20
-ENA = "ena 0000:20:03.0 eth0: Keep alive watchdog timeout."
-DONE = "ena 0000:20:03.0: Device reset completed successfully"
-# PIPE_BUF of limits.h: what is written at once up to this comes out whole.
-_WHOLE = 4096
+BUDGET_BYTES = 20 << 20
+HEARTBEAT_S = 20
 
-# What the agent reads of the wall clock jumps by an hour, forward and back, every 20 s.
-STEPS = """
+# What the agent reads of the wall clock jumps by an hour, forward and back, every 20 s. To its cluster it speaks often.
+STEPS = f"""
 import time
+import exhume.cluster.reporter as reporter
 from exhume.kernel.clock import Clock
 from dataclasses import replace
+reporter.HEARTBEAT_S = {HEARTBEAT_S}
 real = Clock.anchor
 def anchor(self):
     seen, step = real(self), (int(time.monotonic()) // 20 % 3 - 1) * 3600 * 10**9
     return replace(seen, real_ns=seen.real_ns + step)
 Clock.anchor = anchor
 """
-FLAPS = "[Service]\nExecStart=/bin/sh -c 'exit 3'\nRestart=always\nRestartSec=100ms\nStartLimitIntervalSec=0\n"
-
-
-class Flood:
-    """Lines of a kernel that does not stop talking, and now and then a reset, of which every one counts."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True)
-        os.mkfifo(path)
-        self._path, self._fd, self._clock = path, os.open(path, os.O_RDWR | os.O_NONBLOCK), Clock()
-        fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, 1 << 20)  # as large as a ring buffer usually is
-        self._number = 0
-        self.lines = self.resets = 0
-
-    def _records(self, lines: list[str]) -> bytes:
-        now = self._clock.now() // 1000
-        self._number += len(lines)
-        return "".join(f"6,{self._number + i},{now + i},-;{line}\n" for i, line in enumerate(lines)).encode()
-
-    def seconds(self, count: int) -> None:
-        """So many seconds of it, in tenths; what finds no room is dropped, as a ring buffer does."""
-        for _ in range(10 * count):
-            begun = time.monotonic()
-            left = LINES_A_SECOND // 10
-            while left > 0:
-                lines = [f"eth{self._number % 7}: link {i}" for i in range(min(left, 60))]
-                data = self._records(lines)[:_WHOLE].rpartition(b"\n")[0] + b"\n"
-                _, writable, _ = select.select([], [self._fd], [], max(0.0, begun + 0.1 - time.monotonic()))
-                with suppress(BlockingIOError):
-                    os.write(self._fd, data)
-                    self.lines += data.count(b"\n")
-                left = left - data.count(b"\n") if writable else 0
-            time.sleep(max(0.0, begun + 0.1 - time.monotonic()))
-
-    def reset(self) -> None:
-        """Waits for room: a recorder that is flooded reads the log less often, to keep to its share of a core."""
-        data = self._records([ENA, DONE])
-        while True:
-            try:
-                os.write(self._fd, data)
-                break
-            except BlockingIOError:
-                time.sleep(0.01)
-        self.resets += 1
-
-    def close(self) -> None:
-        os.close(self._fd)
-        self._clock.close()
+FLAPS = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sh -c 'exit 3'\nRestart=always\nRestartSec=100ms\n"
 
 
 @contextmanager
@@ -151,27 +107,35 @@ def open_files(it: Agent) -> int:
     return len(os.listdir(f"/proc/{it.process.pid}/fd"))
 
 
-def test_half_an_hour_of_chaos(tmp_path: Path) -> None:
+def up(scraped: Samples) -> dict[frozenset[tuple[str, str]], float]:
+    """Sources, and whether they are on."""
+    return {labels: value for (name, labels), value in scraped.items() if name == "exhume_source_up"}
+
+
+def test_half_an_hour_of_chaos(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = random.Random(7)
     flood = Flood(tmp_path / "log" / "dev" / "kmsg")
     with ExitStack() as stack:
         stack.callback(flood.close)
+        cluster = stack.enter_context(shaky(tmp_path_factory.mktemp("cluster")))
+        receiver = Receiver()
+        stack.callback(receiver.close)
+        to_receiver = Relay(receiver.port)
+        stack.callback(to_receiver.close)
         disk = stack.enter_context(small_disk(tmp_path / "disk"))
         machine = stack.enter_context(systemd.boot({"flap.service": FLAPS}))
         machine.run(["systemctl", "start", "--no-block", "flap.service"])
-        settings = {"EXHUME_AGENT_BUDGET_MIB": "20", "EXHUME_AGENT_KEEP_S": "120", "EXHUME_AGENT_LATENCY": "1"}
-        settings |= {"EXHUME_AGENT_CPU_LIMIT_RATIO": "1.0", "EXHUME_AGENT_HOST": f"/proc/{machine.leader}/root"}
-        it = stack.enter_context(
-            agent(
-                disk / "r",
-                "--log-root",
-                str(tmp_path / "log"),
-                prelude=STEPS,
-                environment={**settings, "EXHUME_SEGMENT_S": "10"},
-            )
-        )
+        settings = {"BUDGET_MIB": str(BUDGET_BYTES >> 20), "KEEP_S": "120", "LATENCY": "1", "CPU_LIMIT_RATIO": "1.0"}
+        settings |= {"HOST": f"/proc/{machine.leader}/root", "PUSH_URL": f"http://127.0.0.1:{to_receiver.port}"}
+        settings |= {"PUSH_FORM": "pprof", "PUSH_EVERY_S": "30", "PUSH_SPOOL_MIB": "1"}
+        environment = {f"EXHUME_AGENT_{key}": value for key, value in settings.items()}
+        environment |= {"EXHUME_SEGMENT_S": "10", **cluster.settings}
+        it = stack.enter_context(agent(disk / "r", "--log-root", str(tmp_path / "log"), prelude=STEPS, environment=environment))
         it.ready()
         it.until(lambda: it.value("exhume_source_up", source="units") == 1.0)
+        it.until(lambda: len(cluster.told_s()) == len(KINDS), 120)
+        at_first = up(it.scrape())
+        spool, made = Spool(f"{disk / 'r'}.spool", 1 << 20), list[Parcel]()
         watch = Watch(it)
         watch.start()
         idle: list[socket.socket] = []
@@ -187,6 +151,20 @@ def test_half_an_hour_of_chaos(tmp_path: Path) -> None:
             time.sleep(rng.uniform(1, 6))
             it.process.send_signal(signal.SIGCONT)
 
+        def counted() -> bool:
+            return it.value("exhume_nic_resets_total", device="eth0", reason="keep-alive") == flood.resets
+
+        def reset() -> None:
+            """Counted before the recorder is begun anew: from a FIFO, unlike /dev/kmsg, nobody reads twice."""
+            flood.reset()
+            it.until(counted, 180)
+
+        def one_more_profile() -> None:
+            """Into the spool, as the agent's children do it; they make none themselves where there are no samples."""
+            made.append(parcel(len(made), os.urandom(20_000)))
+            with suppress(OSError):
+                spool.add(made[-1])
+
         def full_for_a_while() -> None:
             fill(disk)
             flood.seconds(5)
@@ -194,11 +172,15 @@ def test_half_an_hour_of_chaos(tmp_path: Path) -> None:
 
         deeds: list[Callable[[], object]] = [
             lambda: flood.seconds(10),
-            flood.reset,
+            reset,
             stop_for_a_while,
             full_for_a_while,
             hold,
             lambda: it.process.send_signal(signal.SIGHUP),
+            lambda: cluster.relay.become(rng.choice(STATES)),
+            lambda: cluster.without_etcd(rng.choice((True, False))),
+            lambda: to_receiver.become(rng.choice(STATES)),
+            one_more_profile,
         ]
         begun = time.monotonic()
         settled_files = 0
@@ -208,15 +190,29 @@ def test_half_an_hour_of_chaos(tmp_path: Path) -> None:
                 assert it.process.poll() is None, it.text
                 time.sleep(2)
             settled_files = settled_files or open_files(it)
+        print(f"{watch.scrapes} scrapes, {flood.lines:,} lines at {flood.lines / flood.took_s:,.0f} a second, of which ")
+        print(
+            f"{flood.forgotten:,} were overwritten unread, {flood.resets} resets, {cluster.relay.came} connections to the API "
+        )
+        print(f"server, {len(receiver.came)} profiles, memory {watch.memory[::30]}")
+        print(it.text)
         for connection in idle:
             connection.close()
         machine.run(["systemctl", "stop", "flap.service"])
-        flood.reset()
-        it.until(lambda: it.value("exhume_nic_resets_total", device="eth0", reason="keep-alive") == flood.resets, 180)
+        cluster.well()
+        to_receiver.become("through")
+        well_s = time.time()
+        one_more_profile()
+        it.process.send_signal(signal.SIGHUP)
+        it.until(counted, 180)
+        reset()
+        it.until(lambda: min(cluster.told_s().values()) >= well_s - 1, 180)
+        it.until(lambda: made[-1].body in {one.body for one in receiver.came} and not spool.waiting(), 180)
+        it.until(lambda: up(it.scrape()) == at_first, 180)
         watch.end.set()
         watch.join()
-        print(f"{watch.scrapes} scrapes, {flood.lines:,} lines, {flood.resets} resets, memory {watch.memory[::30]}")
         assert watch.failure == ""
+        assert flood.resets > 0
         assert max(watch.memory) < LARGEST_BYTES
         third = len(watch.memory) // 3
         assert max(watch.memory[-third:]) < 1.2 * max(watch.memory[:third])

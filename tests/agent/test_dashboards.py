@@ -11,7 +11,7 @@ import yaml
 from exhume.agent.dashboards import DASHBOARDS, Dashboard, printed
 from exhume.agent.metrics import METRICS
 from exhume.agent.rules import Making
-from exhume.agent.rules_agent import RECORDS
+from exhume.agent.rules_fleet import RECORDS
 from tests.agent.prometheus import promtool
 
 # Not for the eye: what they say is in another panel, or in an alert.
@@ -19,7 +19,7 @@ UNSEEN = {
     "exhume_agent_batches_total", "exhume_audit_timestamp_seconds", "exhume_verdict_timestamp_seconds",
     "exhume_incidents_total", "exhume_core_saturated_episodes_total", "exhume_stalls_total",
     "exhume_cpu_throttled_seconds_total",
-    "exhume_memory_cgroup_leak_rate", "exhume_profiles_pushed_total", "exhume_profiles_waiting",
+    "exhume_memory_cgroup_leak_rate",
 }  # fmt: skip
 
 
@@ -83,6 +83,21 @@ def test_a_node_is_chosen_by_the_label_that_tells_nodes_apart() -> None:
     asked = [target["expr"] for panel in document["panels"] for target in panel.get("targets", [])]
     assert all('kubernetes_node="$node"' in query for query in asked)
     assert "NODE" not in printed("fleet", Making(node="kubernetes_node"))
+
+
+def test_what_is_shown_of_a_node_among_others_leads_to_its_page() -> None:
+    document = made("fleet", Making(node="kubernetes_node"))
+    assert made("node")["uid"] == "exhume-node"
+    of_a_node = {}
+    for panel in document["panels"]:
+        legends = [target["legendFormat"] for target in panel.get("targets", [])]
+        if "{{kubernetes_node}}" in legends or (panel["type"] == "table" and "kubernetes_node" in panel["targets"][0]["expr"]):
+            of_a_node[panel["title"]] = panel["fieldConfig"]["defaults"]["links"][0]["url"]
+    assert len(of_a_node) == 9
+    for title, url in of_a_node.items():
+        which = '${__data.fields["kubernetes_node"]}' if title in ("Nodes that are not well", "Their verdicts") else ""
+        node = which or "${__field.labels.kubernetes_node}"
+        assert url == f"/d/exhume-node?${{__url_time_range}}&var-datasource=${{datasource}}&var-node={node}"
 
 
 def test_every_metric_is_seen_somewhere() -> None:

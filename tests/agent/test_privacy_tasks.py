@@ -100,3 +100,29 @@ def test_a_fork_in_a_pod_is_hidden_at_once(node: Hiding) -> None:
     assert node.hidden(10)
     node.batch(made.fork(11, 10, 5), sampled=(11,))
     assert node.tasks.process(11).space.hidden
+
+
+def unsure(node: Hiding, pid: int) -> bool:
+    process = node.tasks.process(pid)
+    node.tasks.cgroup(process, 0)
+    return process.unsure
+
+
+def test_it_is_not_sure_whose_what_executed_and_ended_before_it_was_read_was(tmp_path: Path) -> None:
+    """Hidden or not: that it may have been put into a container goes with it. So do its children, who were there with it."""
+    node = Hiding(Tree(tmp_path), hide=False)
+    node.proc(10, "/system.slice/containerd.service")
+    assert not unsure(node, 10)
+    app = (made.fork(11, 10, 5), made.comm(11, 11, b"app", 6, by_exec=True), made.fork(12, 11, 7))
+    node.batch(*app, made.exit_of(11, 8), made.exit_of(12, 9), sampled=(11, 12))
+    assert [unsure(node, pid) for pid in (10, 11, 12)] == [False, True, True]
+    assert node.tasks.process(12).cgroup == "/system.slice/containerd.service"
+
+
+def test_it_is_sure_of_what_was_read_and_of_what_only_forked(tmp_path: Path) -> None:
+    node = Hiding(Tree(tmp_path), hide=False)
+    node.proc(10, "/system.slice/cron.service")
+    node.proc(11, "/system.slice/cron.service")
+    ran = (made.fork(11, 10, 5), made.comm(11, 11, b"sh", 6, by_exec=True), made.fork(12, 10, 7), made.exit_of(12, 8))
+    node.batch(*ran, sampled=(10, 11, 12))
+    assert [unsure(node, pid) for pid in (10, 11, 12)] == [False, False, False]

@@ -17,7 +17,8 @@ import pytest
 
 from exhume.agent.dashboards import DASHBOARDS
 from exhume.agent.rules import SCRAPE_S, Making, printed
-from exhume.agent.rules_agent import ALERTS, RECORDS
+from exhume.agent.rules_agent import ALERTS
+from exhume.agent.rules_fleet import RECORDS
 from tests.agent.played import Played
 from tests.agent.prometheus import Prometheus, alertmanager, get, prometheus, promtool, until
 from tests.agent.test_dashboards import queries

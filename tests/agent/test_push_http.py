@@ -88,7 +88,7 @@ def test_without_a_token_none_is_sent() -> None:
     ("status", "state"),
     [
         (200, "sent"), (202, "sent"), (204, "sent"),
-        (400, "failed"), (401, "failed"), (404, "failed"), (413, "failed"), (422, "failed"),
+        (400, "failed"), (401, "again"), (403, "again"), (407, "again"), (404, "failed"), (413, "failed"), (422, "failed"),
         (408, "again"), (429, "again"), (500, "again"), (502, "again"), (503, "again"),
     ],
 )  # fmt: skip
@@ -98,7 +98,8 @@ def test_what_each_status_means(status: int, state: str) -> None:
     assert (outcome.state, outcome.answered) == (state, True)
     if state != "sent":
         assert f"{status} " in outcome.detail
-        assert outcome.detail.endswith(": because")
+        assert ": because" in outcome.detail
+    assert outcome.untrusted == ("agent.push.token_file" in outcome.detail) == (status in (401, 403, 407))
 
 
 def test_a_redirect_is_not_followed_and_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from exhume.agent.push_build import Order, build, encoded, order
 from exhume.agent.push_profile import OTHER, TOP, Rows, Tenant, rows
 from exhume.agent.spool import Kind, Spool
-from exhume.node.owners import Owner
+from exhume.node.owners import PERHAPS, Owner
 from exhume.profile.exporting.subject import Subject
 from tests.agent.push_reading import Read, otlp, pprof
 from tests.pictures.made import BEGIN, HZ, NODE, REAL, SECOND, Ran, idle, node_at, recorded, write
@@ -99,6 +99,28 @@ def test_without_a_list_no_pod_leaves_and_nobody_is_asked_about() -> None:
 
     found = rows(*recorded(Ran(0, "resnet", "trainer:forward", 10, "user", 10, POD)), (), never)
     assert (found.samples, found.withheld, [frame.name for frame in found.frames]) == (10, 10, ["(pod not allowed)"])
+
+
+def test_who_may_have_been_in_a_container_is_hidden_unless_everybody_may_leave(tmp_path: Path) -> None:
+    """What a runtime started and what ended at once has the runtime's own cgroup, as far as anybody knows."""
+    runtime = "/system.slice/containerd.service"
+    ran = (
+        Ran(0, "containerd", "containerd:main", 4, "user", 10, runtime),
+        Ran(1, "spy", "k:spy_syscall", 7, "system", 11, runtime),
+    )
+    tally, dictionaries = recorded(*ran)
+    (spy,) = (row for row in dictionaries["threads"].rows() if row["comm"] == "spy")
+    dictionaries["threads"].add(*(spy | {"container": PERHAPS}).values())
+    for namespaces in ((), ("training",), ("",)):
+        found = rows(tally, dictionaries, namespaces, lambda _: Tenant("training", "resnet-0", "trainer"))
+        assert (found.samples, found.withheld) == (11, 7)
+        read = pushed(found, tmp_path)
+        unit = frozenset({("unit", "containerd.service")})
+        assert read.rows == {(unit, ("containerd", "main")): 4, (frozenset(), ("(owner not known)",)): 7}
+        assert "spy" not in " ".join(read.texts)
+    everybody = rows(tally, dictionaries, ("*",), lambda _: Tenant())
+    assert (everybody.samples, everybody.withheld) == (11, 0)
+    assert "container" not in {key for key, _ in pushed(everybody, tmp_path).labels}
 
 
 def test_a_namespace_that_is_not_known_is_not_allowed() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.agent import rules_agent, rules_exporters
 from exhume.agent.metrics import METRICS
 from exhume.agent.rules import EDITIONS, Edition, Making, groups, printed
-from exhume.agent.rules_agent import RECORDS
-from exhume.cli.main import main
+from exhume.agent.rules_fleet import RECORDS
+from exhume.cli.main import command_parser, main
 from exhume.errors import UsageError
 from tests.agent import rule_cases_agent, rule_cases_exporters, rule_cases_fleet
 from tests.agent.deployed import DEPLOY, EXPORTERS, FILES
@@ -158,6 +158,17 @@ def test_every_alert_tells_numbers_and_leads_to_its_runbook(edition: Edition, na
     assert name in countless or "$value" in told["description"] or "| query" in told["description"]
 
 
+@pytest.mark.parametrize(("edition", "name"), NAMES)
+def test_every_alert_says_what_to_do_and_the_commands_that_it_names_exist(edition: Edition, name: str) -> None:
+    every = [rule for group in groups(edition, Making())["groups"] for rule in group["rules"]]
+    action = next(rule for rule in every if rule.get("alert") == name)["annotations"]["action"]
+    assert action.endswith((".", "?", ")."))
+    for command in re.findall(r"`(?:sudo )?exhume ([^`]+)`", action):
+        command_words = re.sub(r"\{\{[^}]*\}\}", "some.service", command).split()
+        command_parser(command_words[0]).parse_args(command_words[1:])
+    assert "exhume" in action or name.endswith(("Down", "Absent", "Stuck", "SteppedDown", "Stale", "NotPushed", "Bounced"))
+
+
 def test_the_runbook_has_no_alert_that_there_is_not() -> None:
     told = set(re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE))
     assert told == {name for _, name in NAMES}
@@ -190,6 +201,7 @@ _LABELS = st.one_of(st.text(), st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatc
 _JOBS = st.one_of(st.text(), st.from_regex(r"[\w./-]+", fullmatch=True), st.sampled_from(["EXPORTERS", "NODE"]))
 
 
+@settings(deadline=None, max_examples=50)
 @given(_LABELS, _JOBS, st.text())
 def test_whatever_is_put_in_there_are_the_same_rules_or_a_sentence(node: str, job: str, docs: str) -> None:
     try:

@@ -274,4 +274,17 @@ def test_an_agent_is_an_agent_without_samples(tmp_path: Path) -> None:
     with agent(tmp_path / "r", environment={"EXHUME_AGENT_HZ": "0"}) as it:
         it.ready()
         it.until(lambda: it.value("exhume_source_up", source="samples") == 0.0)
-        assert "no stack samples" not in it.text
+
+
+def test_it_says_once_which_sources_are_off_and_why(tmp_path: Path) -> None:
+    with agent(tmp_path / "r", environment={"EXHUME_AGENT_HZ": "0"}) as it:
+        it.ready()
+        it.until(lambda: (it.value("exhume_agent_batches_total") or 0) >= 12)  # they are noted again every ten seconds
+        off = {
+            row["name"]: row["reason"] for row in Folder(str(tmp_path / "r")).load()["sources"].rows() if row["state"] == "off"
+        }
+        assert off["samples"] == "not asked for"
+        for name, reason in off.items():
+            assert it.text.count(f"{name} is off: {reason}\n") == 1
+        assert "cpu is off" not in it.text
+        assert it.end(signal.SIGTERM) == 0

@@ -151,6 +151,20 @@ def test_the_seconds_of_a_probe_are_one_with_its_worst_case() -> None:
     ]
 
 
+def test_the_run_queue_is_measured_for_a_time_of_its_own_and_a_device_without_polls_as_long_as_softirqs() -> None:
+    it = recording()
+    rows: Counted = {Key("softirq", "wait", 1): histogram(5), Key("runqueue", "wait", 1): histogram(7)}
+    for second in (1, 2):
+        napi: Counted = {Key("napi", "wait", 1, "eth0", 12): histogram(9)} if second == 1 else {}
+        add_rows(it, second * SECOND, rows | napi, {"napi": 500, "softirq": 500, "runqueue": 200})
+    report = latency_report(it)
+    assert {what: probe(report, what)["measured_share"] for what in ("napi", "softirq", "runqueue")} == {
+        "napi": 0.1,
+        "softirq": 0.1,
+        "runqueue": 0.04,
+    }
+
+
 def test_stalls_are_part_of_the_probe_that_they_are_of() -> None:
     it = recording()
     key = Key("napi", "wait", 1, "eth0", 4026531840)

@@ -72,6 +72,9 @@ class ClusterReport:
                 continue
             for trouble in self._reporter.report([Seen(kind, summary) for kind, summary in found.items()]):
                 self._tell(f"cluster: {trouble}")
+            if not self._reporter.conditions:  # the node could not be read so far: nobody was told of it
+                with self._lock:
+                    self._found = found | self._found
 
 
 def _own_name() -> str:

@@ -1,7 +1,7 @@
 """Grafana's dashboards, made of panels: what each shows, in which unit, by which queries, and where it is on the page.
 
 A dashboard is JSON that Grafana imports (schema version 38, Grafana 10 and later read it as it is). Queries use the metrics of
-METRICS and the recording rules of rules_agent, and NODE where rules do: the label that tells nodes apart.
+METRICS and the recording rules of rules_fleet, and NODE where rules do: the label that tells nodes apart.
 """
 
 import json
@@ -14,6 +14,7 @@ Look = Literal["timeseries", "stat", "table", "heatmap", "bargauge"]
 Dashboard = Literal["node", "fleet"]
 DASHBOARDS: Final[tuple[Dashboard, ...]] = ("node", "fleet")
 
+NODE_UID: Final = "exhume-node"
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS = 24
 _ROW_HEIGHT = 8
@@ -137,7 +138,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int], making: Making) -> 
         "datasource": _SOURCE,
         "gridPos": place,
         "targets": [_target(query, chr(ord("A") + i), panel, making) for i, query in enumerate(panel.queries)],
-        "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel)},
+        "fieldConfig": {"defaults": {**_defaults(panel), **_links(panel, making)}, "overrides": _overrides(panel)},
         "options": _options(panel),
         **({"transformations": _columns(making)} if panel.look == "table" else {}),
     }
@@ -169,6 +170,18 @@ def _defaults(panel: Panel) -> dict[str, Any]:
             "thresholdsStyle": {"mode": "dashed" if panel.limit is not None else "off"},
         }
     return defaults
+
+
+def _links(panel: Panel, making: Making) -> dict[str, Any]:
+    """From what is shown of a node among others to the node's own page, for the same time."""
+    if panel.look == "table" and any("NODE" in query.expr for query in panel.queries):
+        which = f'${{__data.fields["{making.node}"]}}'
+    elif any(query.legend == "{{NODE}}" for query in panel.queries):
+        which = f"${{__field.labels.{making.node}}}"
+    else:
+        return {}
+    url = f"/d/{NODE_UID}?${{__url_time_range}}&var-datasource=${{datasource}}&var-node={which}"
+    return {"links": [{"title": "This node", "url": url}]}
 
 
 def _of_health(panel: Panel) -> bool:

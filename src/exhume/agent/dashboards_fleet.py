@@ -34,6 +34,21 @@ PAGE = Page(
                     look="table",
                     width=10,
                 ),
+                Panel(
+                    "Nodes that are not well",
+                    "By name, with how bad it is; a click on one leads to its page.",
+                    (Query('sum by (NODE, health) (exhume_node_health{health!="healthy"} == 1)'),),
+                    look="table",
+                    width=12,
+                ),
+                Panel(
+                    "Their verdicts",
+                    "What hurts each of them, and how sure its agent is of it.",
+                    (Query("max by (NODE, cause, subject) (exhume_verdict_confidence)"),),
+                    "percentunit",
+                    "table",
+                    12,
+                ),
             ),
         ),
         Row(

@@ -1,6 +1,6 @@
 """One node: is it well, what hurts it and since when, from the source of a leak to the device that was reset."""
 
-from exhume.agent.dashboards import Page, Panel, Query, Row
+from exhume.agent.dashboards import NODE_UID, Page, Panel, Query, Row
 from exhume.findings.forecast import PAIN
 
 _N = 'NODE="$node"'
@@ -13,7 +13,7 @@ def _rate(metric: str, labels: str = "") -> str:
 _POLLS = _rate("exhume_latency_seconds_bucket", 'what="napi"')
 
 PAGE = Page(
-    "exhume-node",
+    NODE_UID,
     "exhume: a node",
     (
         Row(
@@ -190,6 +190,15 @@ PAGE = Page(
                         Query(f"exhume_audit_drift{{{_N}}}", "drift: {{kind}}"),
                     ),
                     look="bargauge",
+                    width=6,
+                ),
+                Panel(
+                    "Profiles out",
+                    "What was pushed within the hour, by what became of it, and what waits for its receiver.",
+                    (
+                        Query(f"increase(exhume_profiles_pushed_total{{{_N}}}[1h])", "{{outcome}}"),
+                        Query(f"exhume_profiles_waiting{{{_N}}}", "waiting"),
+                    ),
                     width=6,
                 ),
             ),

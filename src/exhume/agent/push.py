@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from exhume.agent.gathering import Gathered
 from exhume.agent.push_answer import Outcome
 from exhume.agent.push_build import Made, Order
-from exhume.agent.push_http import Sender, kind_of, request
+from exhume.agent.push_http import Sender, identity, kind_of, request
 from exhume.agent.push_windows import SECOND, Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
@@ -31,6 +32,8 @@ NAMES = {"incident": "exhume.incident", "continuous": "exhume"}
 NICE = 19
 PATIENCE_S = 120.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
+TOKEN_EVERY_S = 5.0
+"""While a receiver does not like the token, whether there is another is looked at so often."""
 # Orders that may wait for a child; more means that the node has no time for them.
 MOST_ORDERS = 4
 
@@ -72,6 +75,8 @@ class Pusher:
         self._threads: list[threading.Thread] = []
         self._ends = threading.Event()
         self._more = threading.Event()
+        self._no_longer = threading.Event()
+        """Whoever waits before another attempt need not."""
         self._told: set[str] = set()
         self._turn = 0
 
@@ -86,6 +91,7 @@ class Pusher:
         self.push = push
         self._spool.budget_bytes = push.spool_mib << 20
         self._more.set()
+        self._no_longer.set()
 
     def look(self, now: int, may_build: bool = True) -> None:
         """`now`: up to when there is a recording. Without `may_build` the agent has no time to make profiles."""
@@ -111,6 +117,7 @@ class Pusher:
         """What was not sent stays in the spool."""
         self._ends.set()
         self._more.set()
+        self._no_longer.set()
         with suppress(queue.Full):
             self._orders.put_nowait(None)
         if (child := self._child) is not None and child.poll() is None:
@@ -203,6 +210,7 @@ class Pusher:
                 self._more.clear()
                 continue
             name = names[self._turn % len(names)]
+            used = identity(self.push.token_file)
             outcome = self._send(name)
             if outcome is None or outcome.state != "again":
                 attempt = 0
@@ -210,8 +218,17 @@ class Pusher:
             if outcome.answered and outcome.after_s is None:
                 self._turn += 1  # it may be this one that the receiver stumbles over: another has its turn
             self._once(f"profiles wait to be pushed: {outcome.detail}")
-            self._ends.wait(wait_s(attempt, outcome.after_s, random.random()))
+            self._wait(wait_s(attempt, outcome.after_s, random.random()), used if outcome.untrusted else None)
             attempt += 1
+
+    def _wait(self, seconds: float, used: tuple[int, ...] | None) -> None:
+        """Before another attempt; not while the settings change, nor once the token is not that which was `used`."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and (used is None or identity(self.push.token_file) == used):
+            if self._no_longer.wait(left if used is None else min(left, TOKEN_EVERY_S)):
+                break
+        if not self._ends.is_set():
+            self._no_longer.clear()
 
     def _send(self, name: str) -> Outcome | None:
         """None: there was nothing to send."""

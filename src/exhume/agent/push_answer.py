@@ -7,6 +7,10 @@ from typing import Literal, NamedTuple
 from exhume.text import decode, printable
 
 LONGEST_AFTER_S = 3600.0
+# Not known, not allowed, not by this proxy (RFC 9110, 15.5): it is the sender that is refused, not what it sends, and a token
+# that has run out is replaced some time. Many receivers say 403 of one.
+UNTRUSTED = (401, 403, 407)
+UNTRUSTED_AFTER_S = 300.0
 
 
 class Outcome(NamedTuple):
@@ -17,10 +21,13 @@ class Outcome(NamedTuple):
     """How long the receiver wants to be left alone, if it says so."""
     answered: bool = False
     """It was the receiver that said so, about this profile; otherwise nobody was reached."""
+    untrusted: bool = False
+    """It is the token that the receiver does not like."""
 
 
 def judged(status: int, reason: str, said: bytes, after: str | None, content_type: str = "") -> Outcome:
-    """What an answer means. Of refusals 408 and 429 are passing ones, all others would be the same next time."""
+    """What an answer means. Of refusals 408 and 429 are passing ones, those of a token last until there is another, all others
+    would be the same next time."""
     detail = f"{status} {printable(reason, 60)}"
     if 200 <= status < 300:
         refused = rejected(said) if content_type == "application/x-protobuf" else ""
@@ -29,6 +36,10 @@ def judged(status: int, reason: str, said: bytes, after: str | None, content_typ
         detail += f": {words}"
     if status in (408, 429) or status >= 500:
         return Outcome("again", detail, retry_after(after, time.time()), answered=True)
+    if status in UNTRUSTED:
+        wait_s = retry_after(after, time.time())
+        detail += "; tried again every few minutes, and when agent.push.token_file changes"
+        return Outcome("again", detail, UNTRUSTED_AFTER_S if wait_s is None else wait_s, answered=True, untrusted=True)
     if 300 <= status < 400:
         detail += "; redirects are not followed, name the right place in agent.push.url"
     return Outcome("failed", detail, answered=True)

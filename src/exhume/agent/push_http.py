@@ -107,6 +107,15 @@ def token(path: str) -> str:
     return found.decode("ascii")
 
 
+def identity(path: str) -> tuple[int, ...]:
+    """What changes when a token does, whether it is written over, replaced, or behind a link that leads elsewhere now."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class Sender:
     """`send` blocks, for DEADLINE_S at most; `close` ends it from another thread."""
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exhume.node.owners import Owner, owner
+from exhume.node.owners import PERHAPS, Owner, owner
 from exhume.profile.exporting.subject import UNKNOWN, Frame, Labels, Names, Row
 from exhume.recording.arrays import unique_inverse
 from exhume.recording.recording import Recording
@@ -107,9 +107,9 @@ def _seen(dictionaries: Recording, namespaces: frozenset[str], look: Callable[[O
         whose = Owner(row["unit"] or known.unit, row["pod"] or known.pod, row["container"] or known.container, known.runtime)
         if row["pid"] == 0:
             found[row["id"]] = _IDLE_TASK
-        elif not row["cgroup"]:
+        elif not row["cgroup"] or (whose.container == PERHAPS and EVERY not in namespaces):
             found[row["id"]] = _NOBODY
-        elif whose.pod or whose.container:
+        elif whose.pod or whose.container not in ("", PERHAPS):
             if whose not in tenants:
                 tenants[whose] = look(whose) if namespaces else Tenant()
             found[row["id"]] = _tenant(whose, tenants[whose], namespaces, row["process"] or row["comm"])

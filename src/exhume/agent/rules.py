@@ -67,6 +67,8 @@ class Alert:
     severity: Severity
     summary: str
     description: str
+    action: str
+    """What to do first, for whoever is woken by it; the runbook has the rest."""
 
     def rule(self, making: Making) -> dict[str, Any]:
         return {
@@ -77,6 +79,7 @@ class Alert:
             "annotations": {
                 "summary": making.fit(self.summary),
                 "description": making.fit(self.description),
+                "action": making.fit(self.action),
                 "runbook_url": f"{making.docs.rstrip('/')}/alerts.md#{self.name.lower()}",
             },
         }
@@ -96,7 +99,8 @@ class Record:
 def groups(edition: Edition, making: Making) -> dict[str, Any]:
     """What a rule file holds."""
     if edition == "agent":
-        from exhume.agent.rules_agent import ALERTS, RECORDS
+        from exhume.agent.rules_agent import ALERTS
+        from exhume.agent.rules_fleet import RECORDS
 
         every: dict[str, tuple[Alert, ...] | tuple[Record, ...]] = {"exhume": ALERTS, "exhume-fleet": RECORDS}
     else:

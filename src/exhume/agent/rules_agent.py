@@ -8,16 +8,16 @@ if it is one, because what it broke stays broken.
 
 from typing import Final
 
-from exhume.agent.rules import Alert, Record
+from exhume.agent.rules import Alert
 from exhume.findings.forecast import PAIN
 from exhume.findings.thresholds import Thresholds
 
 _LIMITS = Thresholds()
-_DYING = 'exhume_memory_cgroups{state="dying"}'
-_LIVE = 'exhume_memory_cgroups{state="live"}'
+DYING = 'exhume_memory_cgroups{state="dying"}'
+LIVE = 'exhume_memory_cgroups{state="live"}'
 # By least squares over an hour, so that a node whose zombies come and go has no slope.
-_PAIN_S = f"clamp_min(({PAIN} - {_DYING}) / (deriv({_DYING}[1h]) > 0), 0)"
-_THROTTLED = (
+PAIN_S = f"clamp_min(({PAIN} - {DYING}) / (deriv({DYING}[1h]) > 0), 0)"
+THROTTLED = (
     "sum by (NODE) (rate(exhume_cpu_throttled_periods_total[{0}])) / sum by (NODE) (rate(exhume_cpu_quota_periods_total[{0}]))"
 )
 
@@ -41,22 +41,24 @@ _VERDICT = _each(
 ALERTS: Final = (
     Alert(
         "ExhumeZombieMemoryCgroups",
-        f"{_DYING} >= {_LIMITS.zombies_floor}\nand ignoring (state) {_DYING} >= ignoring (state) "
-        f"{_LIMITS.zombies_per_live:g} * {_LIVE}",
+        f"{DYING} >= {_LIMITS.zombies_floor}\nand ignoring (state) {DYING} >= ignoring (state) "
+        f"{_LIMITS.zombies_per_live:g} * {LIVE}",
         600,
         "warning",
         f"Many zombie memory cgroups {_WHERE}",
         '{{ printf "%.0f" $value }} memory cgroups '
         f"{_WHERE} are zombies: their directories are gone, and the kernel still walks them."
-        + _each(f"{_LIVE[:-1]},NODE=%q}}", ' {{ printf "%.0f" .Value }} are alive.')
+        + _each(f"{LIVE[:-1]},NODE=%q}}", ' {{ printf "%.0f" .Value }} are alive.')
         + _each("exhume_zombie_memory_cgroup_bytes{NODE=%q}", " They cost about {{ .Value | humanize1024 }}B of kernel memory.")
         + _each(
             "topk(1, exhume_zombie_memory_cgroups{NODE=%q})", ' Most ({{ printf "%.0f" .Value }}) were of {{ .Labels.source }}.'
         ),
+        action="On the node, `sudo exhume zombies` says whose they were and what pins them, `sudo exhume zombies "
+        "purge --dry-run` what can be let go without a reboot.",
     ),
     Alert(
         "ExhumeMemoryCgroupLeak",
-        f"{_PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0",
+        f"{PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0",
         3600,
         "warning",
         f"Memory cgroups leak {_WHERE}",
@@ -64,6 +66,8 @@ ALERTS: Final = (
         f"{{{{ $value | humanizeDuration }}}}; "
         "from about then on one walk over them is long enough for a network driver to give up."
         + _each("3600 * exhume_memory_cgroup_leak_rate{NODE=%q}", ' {{ printf "%.0f" .Value }} more come every hour.'),
+        action="On the node, `sudo exhume check` names the source and `sudo exhume fix UNIT` prints the plan that "
+        "ends it. A reboot only puts it off.",
     ),
     Alert(
         "ExhumeCoreSaturated",
@@ -77,6 +81,7 @@ ALERTS: Final = (
             ' Core {{ .Labels.cpu }}: {{ printf "%.1f" .Value }} s of the last ten minutes.',
         )
         + _VERDICT,
+        action="On the node, `sudo exhume diagnose --last` says who held the core, in which function of the kernel, and why.",
     ),
     Alert(
         "ExhumeNapiStarving",
@@ -90,6 +95,8 @@ ALERTS: Final = (
             ' {{ .Labels.device }}: {{ printf "%.1f" .Value }} s late in the last ten minutes.',
         )
         + _VERDICT,
+        action="Give the node no new jobs that do not bear a reset. On it, `sudo exhume latency` says which device "
+        "waits and who holds its core, `sudo exhume diagnose --last` what is behind it.",
     ),
     Alert(
         "ExhumeNicResetExplained",
@@ -105,6 +112,8 @@ ALERTS: Final = (
             "exhume_nic_resets_total{NODE=%q} > 0",
             ' {{ .Labels.device }}: {{ printf "%.0f" .Value }} since the agent began ({{ .Labels.reason }}).',
         ),
+        action="Start jobs of this node that lost their connections again elsewhere. On the node, `sudo exhume "
+        "diagnose --last` has the chain, the evidence and what to do.",
     ),
     Alert(
         "ExhumeNicResetUnexplained",
@@ -119,6 +128,8 @@ ALERTS: Final = (
             "exhume_nic_resets_total{NODE=%q} > 0",
             ' {{ .Labels.device }}: {{ printf "%.0f" .Value }} since the agent began ({{ .Labels.reason }}).',
         ),
+        action="On the node, `sudo exhume diagnose --last` says which sources were off and what they would have "
+        "shown; `sudo exhume bundle /var/lib/exhume/recording -o FILE` makes one file for the vendor.",
     ),
     Alert(
         "ExhumeReclaimAndThrottling",
@@ -129,7 +140,7 @@ ALERTS: Final = (
         f'  sum by (NODE) (rate(exhume_reclaim_pages_total{{by="kswapd",action="scanned"}}[2m])) > {_LIMITS.kswapd_pages}\n'
         ")\n"
         "and on (NODE)\n"
-        f"  {_THROTTLED.format('2m')} > {_LIMITS.throttled_ratio:g}",
+        f"  {THROTTLED.format('2m')} > {_LIMITS.throttled_ratio:g}",
         300,
         "warning",
         f"Memory is short and CPU quotas are used up at once {_WHERE}",
@@ -140,6 +151,8 @@ ALERTS: Final = (
             ", while {{ .Value | humanizePercentage }} of the periods of all CPU quotas are used up",
         )
         + ". Together they look like a slow node: reclaim takes the quota of whoever needs memory.",
+        action="On the node, `sudo exhume check` says whether zombies are among what reclaim walks over. Raise the "
+        "memory of who reclaims before its CPU quota.",
     ),
     Alert(
         "ExhumeCrashLoopLeaks",
@@ -151,6 +164,8 @@ ALERTS: Final = (
         f"{{{{ $labels.unit }}}} is started {{{{ $value | humanize }}}} times a minute {_WHERE}, and its memory cgroups "
         f"stay behind as "
         "zombies." + _each('exhume_memory_cgroups{state="dying",NODE=%q}', ' There are {{ printf "%.0f" .Value }} in all.'),
+        action="`journalctl -u {{ $labels.unit }}` says why it ends, `sudo exhume audit {{ $labels.unit }}` whether "
+        "anybody needs it. If nobody does, `sudo exhume fix {{ $labels.unit }}` prints the plan that ends it.",
     ),
     Alert(
         "ExhumeAgentDown",
@@ -159,6 +174,7 @@ ALERTS: Final = (
         "warning",
         f"exhume's agent does not answer {_WHERE}",
         f"Prometheus could not scrape exhume's agent {_WHERE} for five minutes: nothing watches that node.",
+        action="`systemctl status exhume-agent`, or the pod's log. Look at the node as well: one that starves may not answer.",
     ),
     Alert(
         "ExhumeAgentAbsent",
@@ -167,6 +183,7 @@ ALERTS: Final = (
         "warning",
         "No agent of exhume is scraped at all",
         "Prometheus knows no target of the job JOB: service discovery, the job's name or the installation changed.",
+        action="Look at Prometheus's targets: is there a job JOB, and does its service discovery find the nodes?",
     ),
     Alert(
         "ExhumeAgentStuck",
@@ -176,6 +193,7 @@ ALERTS: Final = (
         f"exhume's agent answers and records nothing {_WHERE}",
         f"The agent's recorder {_WHERE} has brought nothing for minutes: its other metrics are old. Its /-/healthy says "
         f"the same.",
+        action="Restart the agent if nothing has restarted it; its log says what it waited for.",
     ),
     Alert(
         "ExhumeAgentSteppedDown",
@@ -186,6 +204,24 @@ ALERTS: Final = (
         f"To keep to its own limits the agent {_WHERE} no longer has {{{{ $labels.what }}}}."
         + _each("rate(exhume_agent_cpu_seconds_total{NODE=%q}[10m])", " It uses {{ .Value | humanizePercentage }} of a core")
         + _each("exhume_agent_resident_memory_bytes{NODE=%q}", " and {{ .Value | humanize1024 }}B."),
+        action="Find out what makes the node dear to watch, or raise agent.cpu_limit_ratio or agent.memory_limit_mib.",
+    ),
+    Alert(
+        "ExhumeProfilesNotPushed",
+        'sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[10m])) > 0\n'
+        "or\n"
+        "  min by (NODE) (min_over_time(exhume_profiles_waiting[10m])) > 0",
+        1800,
+        "info",
+        f"Profiles do not reach their receiver {_WHERE}",
+        f"For half an hour profiles {_WHERE} waited to be pushed, were refused, or were dropped to make room."
+        + _each("exhume_profiles_waiting{NODE=%q}", ' {{ printf "%.0f" .Value }} wait now.')
+        + _each(
+            'increase(exhume_profiles_pushed_total{outcome!="sent",NODE=%q}[10m]) > 0',
+            ' {{ printf "%.0f" .Value }} {{ .Labels.outcome }} in ten minutes.',
+        ),
+        action="The agent's log on the node says what the receiver answers. A token that has run out is to be replaced in the "
+        "file that agent.push.token_file names; the agent sees that by itself.",
     ),
     Alert(
         "ExhumeAuditDrift",
@@ -194,6 +230,7 @@ ALERTS: Final = (
         "info",
         f"What runs by itself {_WHERE} is not what its policy says",
         f"{{{{ $value }}}} unit(s) {_WHERE} differ from the lifecycle policy: {{{{ $labels.kind }}}}.",
+        action="On the node, `sudo exhume audit --policy FILE` names the units. Change the node or the policy.",
     ),
     Alert(
         "ExhumeAuditOverdue",
@@ -202,6 +239,7 @@ ALERTS: Final = (
         "info",
         f"Reviews of what runs by itself are overdue {_WHERE}",
         f"The lifecycle policy has {{{{ $value }}}} review(s) {_WHERE} whose date has passed.",
+        action="On the node, `sudo exhume audit --policy FILE` names them. Look again, and write down a new date.",
     ),
     Alert(
         "ExhumeAuditStale",
@@ -210,23 +248,6 @@ ALERTS: Final = (
         "info",
         f"The recurring audit has stopped {_WHERE}",
         f"The last audit {_WHERE} is {{{{ $value | humanizeDuration }}}} old; it is made once a day.",
+        action="The agent's log on the node says why its audits fail (`no audit: ...`).",
     ),
-)
-
-RECORDS: Final = (
-    Record("node:exhume_zombies_per_live:ratio", f"max by (NODE) ({_DYING} / ignoring (state) ({_LIVE} > 0))"),
-    Record("node:exhume_zombie_pain:seconds", f"min by (NODE) ({_PAIN_S})"),
-    Record("node:exhume_core_saturated:ratio_rate5m", "max by (NODE) (rate(exhume_core_saturated_seconds_total[5m]))"),
-    Record("node:exhume_napi_stalled:ratio_rate5m", 'sum by (NODE) (rate(exhume_stall_seconds_total{what="napi"}[5m]))'),
-    Record("node:exhume_cpu_throttled:ratio5m", _THROTTLED.format("5m")),
-    Record("node:exhume_reclaim_scanned:rate5m", 'sum by (NODE) (rate(exhume_reclaim_pages_total{action="scanned"}[5m]))'),
-    Record("node:exhume_agent_cpu:ratio_rate5m", "sum by (NODE) (rate(exhume_agent_cpu_seconds_total[5m]))"),
-    Record("fleet:exhume_agents_up:ratio", 'avg(up{job="JOB"})'),
-    Record("fleet_health:exhume_nodes:count", "sum by (health) (exhume_node_health)"),
-    Record("fleet_verdict:exhume_nodes:count", "count by (cause, subject) (exhume_verdict_confidence)"),
-    Record("fleet:exhume_zombies:sum", f"sum({_DYING})"),
-    Record("fleet:exhume_zombie_bytes:sum", "sum(exhume_zombie_memory_cgroup_bytes)"),
-    Record("fleet_source:exhume_zombies:sum", "sum by (source) (exhume_zombie_memory_cgroups)"),
-    Record("fleet_unit:exhume_crash_loops:count", "count by (unit) (exhume_crash_loop_leaks == 1)"),
-    Record("fleet_reason:exhume_nic_resets:increase1h", "sum by (reason) (increase(exhume_nic_resets_total[1h]))"),
 )

@@ -36,6 +36,7 @@ ALERTS: Final = (
         f"{_WHERE} are known to the kernel, and a small part of them to the kubelet. The rest are zombies or leaked "
         f"directories: "
         "`exhume check` tells them apart.",
+        action="On the node, `sudo exhume check` says which they are, whose, and what to do.",
     ),
     Alert(
         "NodeMemoryCgroupLeak",
@@ -46,6 +47,7 @@ ALERTS: Final = (
         f"At the rate of the last hour there are {PAIN:,} memory cgroups {_WHERE} in "
         f"{{{{ $value | humanizeDuration }}}}. Live ones are "
         "counted as well: a node that is being filled with pods looks like this for an hour or two.",
+        action="Is the node being filled with pods? If not, `sudo exhume check` on it names the source.",
     ),
     Alert(
         "NodeCoreSaturatedByKernel",
@@ -56,6 +58,7 @@ ALERTS: Final = (
         f"Core {{{{ $labels.cpu }}}} {_WHERE} spent {{{{ $value | humanizePercentage }}}} of two minutes in the kernel, "
         f"and the others "
         "did not. Stretches of a few seconds, which are enough for a driver to give up, do not reach this.",
+        action="On the node, `sudo exhume check` says who holds the core, in which function of the kernel, and why.",
     ),
     Alert(
         "NodePacketsDroppedBySoftnet",
@@ -66,6 +69,8 @@ ALERTS: Final = (
         f"{{{{ $value | humanize }}}} packets in two minutes {_WHERE} found the backlog of their core full. A queue "
         f"that is not polled "
         "shows nowhere in these metrics: this is the nearest to it.",
+        action="On the node, `sudo exhume latency` says which polls are late and who holds their cores; if none is, "
+        "raise net.core.netdev_max_backlog.",
     ),
     Alert(
         "NodeLinkBounced",
@@ -77,6 +82,7 @@ ALERTS: Final = (
         f"{{{{ $labels.device }}}} {_WHERE} changed its carrier {{{{ $value | humanize }}}} times in a quarter of an "
         f"hour. A driver that "
         "resets its device does that, and so does a cable; the kernel log says which.",
+        action="On the node, `journalctl -k` says whether its driver reset it; if it did, `sudo exhume check` says why.",
     ),
     Alert(
         "NodeReclaimAndThrottling",
@@ -90,6 +96,8 @@ ALERTS: Final = (
         f'{{{{ printf "%.0f" $value }}}} pages a second are scanned {_WHERE} by those who want memory, while containers '
         f"use up their "
         "CPU quota.",
+        action="On the node, `sudo exhume check` says who reclaims and whether zombies are in the way. Raise the "
+        "memory of who reclaims before its CPU quota.",
     ),
     Alert(
         "NodeCrashLoop",
@@ -100,6 +108,8 @@ ALERTS: Final = (
         f"systemd restarted {{{{ $labels.name }}}} {_WHERE} {{{{ $value | humanize }}}} times in ten minutes. A loop "
         f"inside a unit is not "
         "counted by systemd and does not show here.",
+        action="`journalctl -u {{ $labels.name }}` on the node says why it ends, `sudo exhume audit {{ $labels.name "
+        "}}` whether anybody needs it.",
     ),
     Alert(
         "NodeExporterDown",
@@ -108,5 +118,6 @@ ALERTS: Final = (
         "warning",
         f"node_exporter does not answer {_WHERE}",
         f"Prometheus could not scrape node_exporter {_WHERE} for five minutes: none of these alerts watches that node.",
+        action="Look at the exporter's pod or unit, and at the node: one that starves may not answer.",
     ),
 )

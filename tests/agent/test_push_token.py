@@ -1,0 +1,75 @@
+"""Tokens are rotated: a receiver that refuses one is asked again, slowly, and at once when there is another."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exhume.agent.push import wait_s
+from exhume.agent.push_answer import judged
+from exhume.agent.settings import Push
+from tests.agent.push_receiver import Answer, Receiver, receiving
+from tests.agent.pushers import Agent, impatient, pushing, spooled  # noqa: F401
+from tests.pictures.made import BEGIN, SECOND, write
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+@contextmanager
+def refused(tmp_path: Path) -> Iterator[tuple[Agent, Receiver]]:
+    """A receiver that wants the token `new`, and a pusher whose is not, and that was told so."""
+    (tmp_path / "token").write_text("has-run-out")
+    with (
+        receiving(lambda came, _: Answer(200 if came.headers["authorization"] == "Bearer new" else 401, body=b"expired")) as it,
+        pushing(tmp_path, Push(url=it.url, form="pprof", token_file=str(tmp_path / "token"))) as agent,
+    ):
+        agent.pusher.look(BEGIN)
+        agent.until(lambda: bool(agent.said), "a word")
+        yield agent, it
+
+
+@pytest.mark.parametrize("how", ["written over", "replaced", "link"])
+def test_a_token_that_has_run_out_keeps_profiles_waiting_until_there_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("exhume.agent.push.TOKEN_EVERY_S", 0.02)
+    names = spooled(tmp_path, 1, 2)
+    with refused(tmp_path) as (agent, receiver):
+        assert (agent.spool.waiting(), agent.counted("failed"), len(receiver.came)) == (names, 0, 1)
+        if how == "written over":
+            (tmp_path / "token").write_text("new")
+        else:  # as Kubernetes does it with its tokens: the name leads to another file
+            (tmp_path / "other").write_text("new")
+            (tmp_path / "next").symlink_to("other") if how == "link" else (tmp_path / "next").write_text("new")
+            (tmp_path / "next").replace(tmp_path / "token")
+        agent.until(lambda: agent.counted("sent") == 2, "both sent")
+    told = "; tried again every few minutes, and when agent.push.token_file changes"
+    assert agent.said == [f"profiles wait to be pushed: 401 Unauthorized: expired{told}"]
+
+
+def test_settings_that_are_read_again_end_the_wait(tmp_path: Path) -> None:
+    spooled(tmp_path, 1)
+    with refused(tmp_path) as (agent, _):
+        (tmp_path / "new").write_text("new")
+        agent.pusher.change(replace(agent.pusher.push, token_file=str(tmp_path / "new")))
+        agent.until(lambda: agent.counted("sent") == 1, "sent")
+
+
+def test_what_waits_for_a_token_keeps_to_the_spools_bound(tmp_path: Path) -> None:
+    write(tmp_path / "rec")
+    names = spooled(tmp_path, *range(-100, -97), size=400_000)
+    (tmp_path / "token").write_text("has-run-out")
+    push = Push(form="pprof", every_s=2, spool_mib=1, token_file=str(tmp_path / "token"))
+    with receiving(lambda *_: Answer(403)) as receiver, pushing(tmp_path, replace(push, url=receiver.url)) as agent:
+        agent.pusher.look(BEGIN)
+        agent.pusher.look(BEGIN + 2 * SECOND)
+        agent.until(lambda: agent.counted("dropped") == 1, "one too many")
+        assert agent.spool.waiting()[:2] == names[1:]
+
+
+def test_a_receiver_that_refuses_is_left_alone_for_minutes() -> None:
+    outcome = judged(401, "Unauthorized", b"", None)
+    assert (outcome.after_s, wait_s(0, outcome.after_s, 0.0)) == (300.0, 300.0)
+    assert judged(403, "Forbidden", b"", "7").after_s == 7.0
