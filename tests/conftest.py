@@ -15,7 +15,8 @@ settings.register_profile("search", derandomize=False)
 settings.load_profile(os.environ.get("EXHUME_EXAMPLES", "everyday"))
 
 # These count zombies that are pinned by pages they made a moment ago, to the last one.
-EXACT = ("tests.remedy.", "tests.node.test_memcg_walk", "tests.node.test_memcg_pins", "tests.node.test_cgroup_events",
+EXACT = ("tests.remedy.test_purge", "tests.remedy.test_evict", "tests.remedy.test_steps", "tests.remedy.test_proof_live",
+         "tests.node.test_memcg_walk", "tests.node.test_memcg_pins", "tests.node.test_cgroup_events",
          "tests.cli.test_zombies", "tests.test_real_node")  # fmt: skip
 TRIES = 4
 _again: list[str] = []

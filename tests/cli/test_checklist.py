@@ -148,6 +148,51 @@ def test_the_next_step_is_the_first_that_is_open(sick: Report, passed: Proof) ->
     assert render(checklist(whole), Style(sys.stdout, False), 80).endswith("Every step is done.\n")
 
 
+def test_a_fix_that_was_interrupted_comes_first(well: Report) -> None:
+    made = checklist(known(well, unfinished=("20260101-120000", "ecs.service", "interrupted")))
+    assert made.next is made.steps[0]
+    assert made.steps[0].name == "finish what was begun"
+    assert made.steps[0].command == "sudo exhume fix --resume 20260101-120000"
+    assert render(made, Style(sys.stdout, False), 80).startswith("1. open        finish what was begun\n")
+    undoing = checklist(known(well, unfinished=("20260101-120000", "x\x1b", "undoing"))).steps[0]
+    assert undoing.command == "sudo exhume undo 20260101-120000"
+    assert "\x1b" not in undoing.evidence
+    assert "is not known: it is damaged" in checklist(known(well, why={"done": "it is damaged"})).steps[0].evidence
+    assert checklist(known(well)).steps[0].name == "know the cgroup version"
+
+
+def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path) -> None:
+    from exhume.errors import Refused
+    from exhume.remedy import carry_out, journal
+    from exhume.remedy.carry_out import Consent
+    from exhume.remedy.plan_model import Plan
+    from exhume.remedy.steps.files import write_file
+    from tests.remedy.nodes import Crash, Crashing
+    from tests.remedy.nodes import node as made
+
+    def read() -> Known:
+        return gathered(Root(str(tmp_path)), str(tmp_path / "none"), Thresholds(), str(tmp_path / "state"))
+
+    plan = Plan("ecs.service", "a test", (write_file("/etc/x.conf", b"x", "r"),))
+    assert read().unfinished is None
+    with pytest.raises(Crash):
+        carry_out.apply(plan, made(tmp_path, Crashing(12)), Consent(True))
+    hanging = read().unfinished
+    assert hanging is not None
+    assert hanging[1:] == ("ecs.service", "interrupted")
+    assert checklist(read()).steps[0].name == "finish what was begun"
+    with pytest.raises(Refused, match="resume or undo it"):
+        carry_out.apply(plan, made(tmp_path), Consent(True))
+    assert carry_out.resume(made(tmp_path)).exit_code == 0
+    assert (read().unfinished, [text for _, text in read().done]) == (None, ["ecs.service /etc/x.conf"])
+    assert carry_out.undo(made(tmp_path)).exit_code == 0
+    assert read().done == ()  # what was taken back is no evidence of anything
+    (file,) = (tmp_path / journal.DIRECTORY[1:]).glob("*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b"plan", b"plam", 1))
+    assert "damaged" in read().why["done"]
+    assert "damaged" in checklist(read()).steps[0].evidence
+
+
 def test_hostile_evidence_is_shown_harmless() -> None:
     made = steps.Checklist("a`b\x1b", (Step("one", "open", "x\x1b[31m <img> [a](b) `c`", "exhume check"),))
     for text in (markdown(made), render(made, Style(sys.stdout, False), 60)):

@@ -17,6 +17,7 @@ from exhume.cli.main import command_parser, main
 from exhume.cli.report_text import render as check_text
 from exhume.cli.terminal import Style
 from exhume.findings.thresholds import Thresholds
+from exhume.pictures import sentences
 from exhume.recording.recording import labels
 from exhume.verdict.judge import judge
 from exhume.verdict.kinds import CAUSES, TENANTS
@@ -88,7 +89,7 @@ def test_what_to_do_is_never_cut(columns: int) -> None:
     begin = next(i for i, line in enumerate(lines) if line.startswith("  Do now"))
     end = next(i for i, line in enumerate(lines) if line.startswith(("  Switch on", "  Seen with")))
     text = "".join("".join(line[13:].split()) for line in lines[begin:end])
-    steps = [*scene.verdict.next, *(advice.text for advice in scene.verdict.advice)]
+    steps = [*sentences.to_do(scene.verdict), *(advice.text for advice in scene.verdict.advice)]
     assert len(steps) > 3
     for step in steps:
         assert "".join(step.split()) in text, step

@@ -81,8 +81,11 @@ def test_applied_told_in_the_history_and_undone(root: Path, capsys: pytest.Captu
     assert run(root, "undo", one["id"], "--yes") == 0
     assert "undone: what was is back." in capsys.readouterr().out
     assert tree(root) == before
-    assert run(root, "undo", "--yes") == 64
-    assert "there is nothing to undo on this node" in capsys.readouterr().err
+    assert run(root, "undo", "--yes") == 0
+    assert capsys.readouterr().out == "There is nothing to undo on this node.\n"
+    assert run(root, "undo", one["id"], "--yes") == 0
+    assert capsys.readouterr().out == f"{one['id']} is undone already.\n"
+    assert run(root, "undo", "20200101-000000", "--yes") == 64
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +115,7 @@ def test_on_a_terminal_it_is_asked(root: Path, answer: str, code: int) -> None:
 
 def test_what_cannot_be_undone_is_skipped_and_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
+    (root / "sys/fs/cgroup/memory/leaked/empty").mkdir(parents=True)
     directory = {"what": "directory", "value": "/sys/fs/cgroup/memory/leaked"}
     leaked = {"id": "f1", "kind": "cgroup-dirs-leak", "subject": "/leaked", "severity": "warning", "evidence": [directory]}
     report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "findings": [leaked]}))
@@ -175,7 +179,6 @@ def test_templates_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) ->
         (("--verify",), "--verify goes with --apply"),
         (("--from", "/no/such"), "cannot be read"),
         (("--from", "/etc/hostname"), "is no JSON"),
-        (("--resume",), "nothing to resume"),
         (("--resume", "x"), "is not the name of an application"),
         (("f1",), "of a finding the report must be named"),
         (("",), "TARGET is empty"),

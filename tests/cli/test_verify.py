@@ -195,3 +195,23 @@ def test_a_proof_is_kept_where_the_node_has_a_place_for_it(tmp_path: Path) -> No
     assert from_json(json.loads(Path(kept).read_text())) == proof
     assert os.listdir(tmp_path) == ["proof.json"]
     assert proof_gathered.keep(proof, str(tmp_path / "nowhere")) == ""
+
+
+WITHOUT = """
+import sys
+sys.modules["pyarrow"] = None
+from exhume.cli.main import main
+from exhume.remedy import proof_gathered, proof_live
+from tests.remedy.made_proof import Made, node
+proof_gathered.keep = lambda *_: ""
+proof_live.watch = lambda *_: proof_live.Watched(node(Made(2, seconds=300, leak=0, walk_s=0, zombies=60, cpus=5)), "", False)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("argv", "said"), [(["verify", "--for", "15s"], "PASSED"), (["checklist"], "finish|know the cgroup")])
+def test_it_works_where_nothing_that_reads_recordings_is_installed(argv: list[str], said: str, tmp_path: Path) -> None:
+    where = ["--dir", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *argv, *where], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done
+    assert re.search(said, done.stdout)

@@ -37,8 +37,10 @@ class FileManager:
         return dict(self._load()["units"])
 
     def state(self, unit: str) -> UnitState:
-        active = self._load()["units"].get(unit, "inactive")
-        return UnitState(active, {"activating": "auto-restart", "active": "running"}.get(active, "dead"))
+        told = self._load()
+        active = told["units"].get(unit, "inactive")
+        load = "masked" if unit in told["masked"] else "loaded"
+        return UnitState(active, {"activating": "auto-restart", "active": "running"}.get(active, "dead"), load)
 
     def stop(self, unit: str) -> None:
         self._become(unit, "inactive", f"stop {unit}")

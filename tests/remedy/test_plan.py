@@ -16,7 +16,6 @@ from exhume.errors import Refused, UsageError
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.node.root import Root
-from exhume.remedy import plan_zombies
 from exhume.remedy.defunct import offers, parents
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
@@ -25,7 +24,6 @@ from exhume.remedy.plan_model import Limits, Plan, Relief, Step, from_json, to_j
 from exhume.remedy.plan_report import Told, told
 from exhume.remedy.plan_target import is_finding
 from exhume.remedy.plan_words import document, precondition, undo
-from exhume.remedy.plan_zombies import Zombies
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import KINDS, reversible
 from exhume.remedy.steps.processes import signal_parent
@@ -176,6 +174,9 @@ def test_a_unit_that_comes_before_etc_cannot_be_masked_and_is_given_nothing_to_r
     assert steps[1].target == f"{ETC}/early.service.d/zz-exhume.conf"
     assert b"ExecStart=\nExecStartPost=" in steps[1].content
     place.put("/run/systemd/transient/run-1.service", AGENT)
+    assert place.plan("run-1.service").settled == ("run-1.service is down already",)
+    assert place.manager is not None
+    place.manager.set(**{"run-1.service": "active"})
     assert [step.kind for step in place.plan("run-1.service").steps] == ["stop-unit"]
 
 
@@ -190,8 +191,14 @@ def test_of_an_image_only_files_are_changed(place: Place) -> None:
 def test_a_drop_in_comes_after_all_others(place: Place) -> None:
     place.put(f"{ETC}/ecs.service.d/zz-last.conf", "[Service]\nRestart=always\n")
     step = place.plan("ecs.service", wishes=Wishes(keep="no-restart")).steps[0]
-    assert step.target == f"{ETC}/ecs.service.d/zzz-exhume.conf"
+    assert step.target == f"{ETC}/ecs.service.d/zz-lastz-exhume.conf"
     assert b"Restart=no" in step.content
+    for name in ("~.conf", "é.conf", "\udcff.conf"):  # no number of z's comes after these
+        place.put(f"{ETC}/ecs.service.d/{name}", "[Service]\nRestart=always\n")
+        ours = place.plan("ecs.service", wishes=Wishes(keep="no-restart")).steps[0].target
+        assert os.fsencode(os.path.basename(ours)) > os.fsencode(name)
+        place.put(ours, "[Service]\nRestart=on-failure\n")
+        assert place.plan("ecs.service", wishes=Wishes(keep="no-restart")).steps[0].target == ours
 
 
 def test_what_does_nothing_is_started_so_that_what_needs_it_goes_on(place: Place) -> None:
@@ -259,6 +266,7 @@ def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
 
 def test_leaked_directories_are_removed_where_they_are(place: Place) -> None:
     directory = "/sys/fs/cgroup/memory/kubepods"
+    (place.root / directory.lstrip("/") / "left").mkdir(parents=True)
     finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
     (step,) = place.plan("node", report(finding, cause="cgroup-dirs-leak")).steps
     assert (step.kind, step.target, step.paths, reversible(step)) == (
@@ -292,35 +300,8 @@ def test_what_is_no_unit_is_left_to_people(place: Place) -> None:
     assert "is no unit" in plan.relief[0].text
 
 
-ZOMBIES = Zombies(900, 3000, ("3,000 in /x, kernel objects: wait",))
-
-
-def test_zombies_are_purged_before_anybody_speaks_of_a_reboot() -> None:
-    made, relief = plan_zombies.steps(ZOMBIES, ("/system.slice", "/a"), "no", 1000)
-    assert [(step.kind, step.target, reversible(step)) for step in made] == [
-        ("purge", "/system.slice", False),
-        ("purge", "/a", False),
-    ]
-    assert "--reboot sentinel" in relief[0].text
-    assert plan_zombies.steps(ZOMBIES, ("/",), "no", 5000)[1] == []
-
-
-@pytest.mark.parametrize(("how", "kind"), [("sentinel", "write-file"), ("now", "reboot")])
-def test_a_reboot_is_in_the_plan_only_where_it_was_asked_for_and_is_needed(how: plan_zombies.Reboot, kind: str) -> None:
-    last = plan_zombies.steps(ZOMBIES, ("/",), how, 1000)[0][-1]
-    assert (last.kind, reversible(last)) == (kind, False)
-    few, _ = plan_zombies.steps(Zombies(900, 3), ("/",), how, 1000)
-    assert [step.kind for step in few] == ["purge"]
-
-
-def test_zombies_that_nobody_could_look_at_are_said() -> None:
-    made, relief = plan_zombies.steps(Zombies(unseen="no root"), ("/",), "no", 1)
-    assert not made
-    assert "no root" in relief[0].why
-
-
 def test_a_plan_is_the_same_after_json_and_every_step_tells_what_it_needs(place: Place) -> None:
-    plan = replace(place.plan("ecs.service"), limits=Limits(3, 2), relief=(Relief("a", "b", "c"),))
+    plan = replace(place.plan("ecs.service"), limits=Limits(3, 2), settled=("x",), relief=(Relief("a", "b", "c"),))
     assert from_json(json.loads(json.dumps(to_json(plan)))) == plan
     told_of = document(plan, place.node)
     assert from_json(json.loads(json.dumps(told_of))) == plan
@@ -445,6 +426,8 @@ def test_what_may_be_a_unit_or_a_finding_and_is_neither_is_told_as_both(place: P
 
 def test_of_a_transient_unit_nothing_is_left_to_undo(place: Place) -> None:
     place.put("/run/systemd/transient/run-1.service", AGENT)
+    assert place.manager is not None
+    place.manager.set(**{"run-1.service": "active"})
     planned = place.plan("run-1.service")
     assert any("undo cannot start it again" in one.text for one in planned.relief if one.target == "run-1.service")
 

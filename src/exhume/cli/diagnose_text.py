@@ -183,9 +183,7 @@ class _Page:
 
     def _to_do(self) -> None:
         verdict = self._scene.verdict
-        steps = [safe(remedy.summary) for remedy in verdict.remedies if remedy.id == "fix"]
-        steps += [safe(text) for text in verdict.next]
-        steps += [safe(remedy.summary) for remedy in verdict.remedies if not any(remedy.summary in step for step in steps)]
+        steps = [safe(text) for text in sentences.to_do(verdict)]
         if steps and self._scene.elsewhere:
             host = self._scene.report.node.hostname
             steps.insert(0, f"on {'the node itself' if host in ('', 'unknown') else safe(host)}:")

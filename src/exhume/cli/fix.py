@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from exhume.cli.duration import duration_ns
-from exhume.errors import EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, Refused, UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ examples:
   exhume fix --print-template kubelet
   sudo exhume fix --resume                       go on after an interruption
 
-exit code: 0 done (or printed), 2 failed or refused, 3 could not, 64 wrong usage; with --verify that of exhume verify"""
+exit code: 0 done, printed, or nothing is to be done: the node was looked at and is healthy, or it is so already; 2 failed or
+refused; 3 could not: nothing was seen, or nothing can be done here about what was seen; 64 wrong usage; with --verify that of
+exhume verify"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +62,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="confirm what can be undone")
     parser.add_argument("--yes-irreversible", action="store_true", help="confirm what cannot: purge, removal, reboot")
     parser.add_argument("--verify", action="store_true", help="prove it afterwards (exhume verify)")
-    parser.add_argument("--verify-for", default="10m", metavar="TIME", help="how long that takes (10m)")
+    parser.add_argument(
+        "--verify-for", dest="verify_ns", type=duration_ns, default="10m", metavar="TIME", help="how long that takes (10m)"
+    )
     parser.add_argument("--resume", nargs="?", const="", metavar="ID", help="go on with what was interrupted")
     parser.add_argument(
         "--for-image", nargs="?", const="all", choices=("all", *SNIPPETS), help="the change for an image's recipe"
@@ -76,32 +80,43 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.print_template is not None:
-        return _print_template(args.print_template)
+        from exhume.cli.fix_image import print_template
+
+        return print_template(args.print_template)
     if not os.path.isdir(args.host):
         raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
     if args.json and (args.apply or args.for_image or args.resume is not None):
         raise UsageError("--json prints a plan: it goes with neither --apply, --resume nor --for-image")
     if args.verify and not args.apply and args.resume is None:
         raise UsageError("--verify goes with --apply")
+    if args.verify:
+        from exhume.cli.fix_verify import asked
+
+        asked(args)
     from exhume.remedy.node import at
 
     node = at(args.host)
     if args.resume is not None:
         return _resume(args, node)
-    plan = _plan(args, node)
+    if not args.target:  # `fix "$UNIT"` with nothing in UNIT must not be a plan for the node
+        raise UsageError("TARGET is empty: name a unit, a finding, or node")
+    report = _report(args, args.target)
+    plan = _plan(args, node, report)
     if args.for_image:
-        return _print_snippets(plan, args.for_image)
+        from exhume.cli.fix_image import print_snippets
+
+        return print_snippets(plan, args.for_image, node)
     if args.json:
         import json
 
         from exhume.remedy.plan_words import document
 
         print(json.dumps(document(plan, node), indent=1))
-        return EXIT_HEALTHY
-    return _show(args, plan, node)
+        return EXIT_HEALTHY if plan.steps else _nothing(plan, report)[1]
+    return _show(args, plan, report, node)
 
 
-def _show(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:
+def _show(args: argparse.Namespace, plan: "Plan", report: "Told | None", node: "Node") -> int:
     from exhume.cli.fix_text import render_plan
     from exhume.cli.terminal import Style, width
 
@@ -109,14 +124,32 @@ def _show(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:
     sys.stdout.write(render_plan(plan, node, style, columns, args.verbose))
     sys.stdout.flush()
     if not plan.steps:
-        return EXIT_HEALTHY
+        said, code = _nothing(plan, report)
+        sys.stdout.write(f"\n{said}\n")
+        if code or not args.verify:
+            return code
+        from exhume.cli.fix_verify import verify
+
+        return verify(args, node)
     if not args.apply:
         sys.stdout.write("\nNothing was changed. --apply carries it out.\n")
         return EXIT_HEALTHY
     return _apply(args, plan, node)
 
 
-def _plan(args: argparse.Namespace, node: "Node") -> "Plan":
+def _nothing(plan: "Plan", report: "Told | None") -> tuple[str, int]:
+    """What it means that a plan has no steps, and the exit code that says it: only what was seen to be well is 0."""
+    if plan.settled and (report is None or not plan.relief):
+        return "Nothing is left to do.", EXIT_HEALTHY
+    if report is None or report.health in ("warning", "critical"):
+        left = "; what helps is above" if plan.relief else ""
+        return f"Nothing was found that exhume could do here{left}.", EXIT_CANNOT_JUDGE
+    if report.health == "healthy":
+        return "The node was looked at and is healthy: nothing is to be done.", EXIT_HEALTHY
+    return "Nothing could be judged: exhume check -v says what was not seen.", EXIT_CANNOT_JUDGE
+
+
+def _plan(args: argparse.Namespace, node: "Node", report: "Told | None") -> "Plan":
     from exhume.config import load, section
     from exhume.findings.thresholds import Thresholds
     from exhume.image.directory import Directory
@@ -132,15 +165,11 @@ def _plan(args: argparse.Namespace, node: "Node") -> "Plan":
         from exhume.cli.audit import read_policy
 
         policy = read_policy(args.policy)
-    target = args.target
-    if not target:  # `fix "$UNIT"` with nothing in UNIT must not be a plan for the node
-        raise UsageError("TARGET is empty: name a unit, a finding, or node")
-    report = _report(args, target)
     with ExitStack() as stack:
         tree = stack.enter_context(Directory(args.host))
         protection = Protection(read_units(tree), known_agents(), policy)
         wishes = Wishes(args.keep, args.force, args.reboot, thresholds.zombies_floor)
-        return expected(Planner(node, tree, protection, wishes).plan(target, report), node)
+        return expected(Planner(node, tree, protection, wishes).plan(args.target, report), node)
 
 
 def _report(args: argparse.Namespace, target: str) -> "Told | None":
@@ -189,8 +218,9 @@ def _resume(args: argparse.Namespace, node: "Node") -> int:
     from exhume.remedy.carry_out import Consent
 
     found = carry_out.find(node, args.resume) if args.resume else carry_out.pending(node)
-    if found is None:
-        raise UsageError("there is nothing to resume: nothing was interrupted")
+    if found is None or found.status == "applied":
+        sys.stdout.write(f"{f'{found.identity} is applied' if found else 'Nothing was interrupted'}: nothing is left to do.\n")
+        return EXIT_HEALTHY
     if not args.yes and not agreed(f"Go on with {found.identity} ({printable(found.plan.target)})?"):
         raise Refused("nothing was changed: say --yes to go on with it")
     irreversible = args.yes_irreversible or found.irreversible
@@ -222,23 +252,3 @@ def _carried(args: argparse.Namespace, outcome: "Outcome", plan: "Plan", node: "
     from exhume.cli.fix_verify import verify
 
     return verify(args, node, outcome.identity)
-
-
-def _print_template(name: str) -> int:
-    from exhume.remedy.templates import TEMPLATES, template
-
-    if name == "list":
-        sys.stdout.write("".join(f"{one.name:<12}  {one.what}\n" for one in TEMPLATES.values()))
-    else:
-        sys.stdout.write(template(name))
-    return EXIT_HEALTHY
-
-
-def _print_snippets(plan: "Plan", which: str) -> int:
-    from exhume.remedy.snippets import SNIPPETS, commands
-
-    if not commands(plan):
-        raise ExhumeError(f"the plan for {printable(plan.target)} changes no file: there is nothing to put into an image")
-    chosen = SNIPPETS if which == "all" else {which: SNIPPETS[which]}
-    sys.stdout.write("\n".join(snippet(plan) for snippet in chosen.values()))
-    return EXIT_HEALTHY

@@ -14,6 +14,7 @@ from exhume.remedy.steps import reversible
 from exhume.text import printable
 
 MOST_LINES = 40
+_PROOF = "exhume.proof/1"  # remedy/proof.py, which is not imported for this: it brings numpy along
 _COLOURS = {"low": "green", "medium": "yellow", "high": "red"}
 _MARKS = {"done": "done", "skipped": "skipped", "failed": "FAILED", "undone": "undone", "kept": "KEPT", "begins": "..."}
 
@@ -21,9 +22,13 @@ _MARKS = {"done": "done", "skipped": "skipped", "failed": "FAILED", "undone": "u
 def render_plan(plan: Plan, node: Node, style: Style, columns: int, verbose: bool = False) -> str:
     many = f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)}" if plan.steps else "no steps"
     head = f"Plan for {printable(plan.target)}: {many}"
-    lines = [style(head, "bold"), *wrap(printable(plan.why, 400), "  ", "  ", columns)]
+    lines = [style(head, "bold"), *(wrap(printable(plan.why, 400), "  ", "  ", columns) if plan.why else [])]
     for place, step in enumerate(plan.steps, 1):
         lines += ["", *_step(place, step, node, style, columns, verbose)]
+    if plan.settled:
+        lines += ["", style("So already", "bold")]
+        for text in plan.settled:
+            lines += wrap(printable(text, 400), "  ", "    ", columns)
     if plan.relief:
         lines += ["", style("Left to you", "bold")]
         for one in plan.relief:
@@ -122,6 +127,12 @@ def by(one: Application) -> str:
 
 
 def _note(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {one}" for key, one in value.items() if isinstance(one, str | int | float | bool))
-    return str(value)
+    """A proof by what it came to; anything else by what it holds."""
+    if not isinstance(value, dict):
+        return str(value)
+    if value.get("schema") == _PROOF:
+        after = value.get("after")
+        end = f" at {after.get('end')}" if isinstance(after, dict) and after.get("end") else ""
+        became = {"True": "passed", "False": "failed"}.get(str(value.get("passed")), "not judged")
+        return f"{became}{end}: {value.get('summary', '')}"
+    return ", ".join(f"{key} {one}" for key, one in value.items() if isinstance(one, str | int | float | bool))

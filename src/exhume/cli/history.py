@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.errors import EXIT_HEALTHY, UsageError
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ examples:
   sudo exhume history
   sudo exhume history --json | jq '.applications[-1].status'
 
-exit code: 0 told, 3 could not, 64 wrong usage"""
+exit code: 0 told, 3 some of it, or all, could not be read, 64 wrong usage"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +39,17 @@ def run(args: argparse.Namespace) -> int:
 
     if not os.path.isdir(args.host):
         raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
-    every = carry_out.history(at(args.host))
+    every, unread = carry_out.readable(at(args.host))
     if args.json:
         import json
 
-        print(json.dumps({"schema": SCHEMA, "applications": [_told(one) for one in every]}, indent=1))
-    else:
+        print(json.dumps({"schema": SCHEMA, "applications": [_told(one) for one in every], "unread": unread}, indent=1))
+    elif every or not unread:
         sys.stdout.write(render_history(every, Style(sys.stdout), width(sys.stdout)))
-    return EXIT_HEALTHY
+    sys.stdout.flush()
+    for why in unread:
+        sys.stderr.write(f"exhume: {why}\n")
+    return EXIT_CANNOT_JUDGE if unread else EXIT_HEALTHY
 
 
 def _told(one: "Application") -> dict[str, object]:

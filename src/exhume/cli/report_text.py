@@ -28,7 +28,7 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
     _ruled_out(report, style, columns, verbose, lines)
     for i, text in enumerate(do_now(report.verdict)):
         labelled("" if i else "Do now", safe(text), style, columns, lines)
-    for i, step in enumerate(report.verdict.next):
+    for i, step in enumerate(sentences.next_steps(report.verdict)):
         labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from exhume.errors import Refused, UsageError
+from exhume.errors import EXIT_HEALTHY, Refused, UsageError
 from exhume.text import from_path, printable
 
 DESCRIPTION = """\
@@ -19,7 +19,7 @@ examples:
   sudo exhume undo 20260131-120431 --yes
   sudo exhume history                     their names
 
-exit code: 0 done, 2 something was kept or refused, 3 could not, 64 wrong usage"""
+exit code: 0 done, or nothing is left to undo, 2 something was kept or refused, 3 could not, 64 wrong usage"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +44,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("ID is empty: exhume history lists them, and without one it is the last")
     node = at(args.host)
     found = carry_out.find(node, args.id) if args.id else carry_out.last(node)
-    if found is None:
-        raise UsageError("there is nothing to undo on this node")
+    if found is None or found.status == "undone":
+        said = f"{found.identity} is undone already." if found else "There is nothing to undo on this node."
+        sys.stdout.write(f"{said}\n")
+        return EXIT_HEALTHY
     if not args.yes and not agreed(f"Undo {found.identity} ({printable(found.plan.target)}, {found.status})?"):
         raise Refused("nothing was changed: say --yes to undo it")
     style, columns = Style(sys.stdout), width(sys.stdout)

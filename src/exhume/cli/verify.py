@@ -66,24 +66,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    checked(args)
+    proof = proven(args)
+    _write(args, proof)
+    return CODES[proof.passed]
+
+
+def checked(args: argparse.Namespace, option: str = "--for") -> None:
+    """UsageError for what cannot be meant."""
+    if not SHORTEST_NS <= args.for_ns <= LONGEST_NS:
+        raise UsageError(f"{option} must be between 15s and 1h")
+
+
+def proven(args: argparse.Namespace) -> "Proof":
+    """The proof that is asked for, kept for the checklist where it is of this node as it is now."""
     from exhume.config import load, section
     from exhume.findings.thresholds import Thresholds
     from exhume.remedy.proof import prove
 
-    if not SHORTEST_NS <= args.for_ns <= LONGEST_NS:
-        raise UsageError("--for must be between 15s and 1h")
     thresholds = section(load(args.config), "thresholds", Thresholds)
     before = _before(args, thresholds)
     if args.after is not None:
-        proof = prove(before, _recorded(args, args.after, "--after", thresholds), thresholds)
-    else:
-        proof = _live(args, before, thresholds)
-    if args.after is None and args.host == "/":
+        return prove(before, _recorded(args, args.after, "--after", thresholds), thresholds)
+    proof = _live(args, before, thresholds)
+    if args.host == "/":
         from exhume.remedy.proof_gathered import keep
 
         keep(proof)
-    _write(args, proof)
-    return CODES[proof.passed]
+    return proof
 
 
 def _before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
@@ -142,10 +152,10 @@ def _window(text: str) -> "tuple[moments.Moment, moments.Moment] | None":
 
 def _incident(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
     """The last one of the flight recorder's folder, in this boot or, after a reboot, in the one before."""
-    from exhume.recording.folder import Folder
-
     for boot in (0, -1):
         try:
+            from exhume.recording.folder import Folder  # ExhumeError where what reads recordings is not installed
+
             folder = Folder(args.dir, boot)
             times = _last_incident(folder, thresholds)
         except ExhumeError:

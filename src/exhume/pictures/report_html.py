@@ -111,7 +111,7 @@ def _list(items: Iterable[str]) -> Iterator[str]:
 
 def _to_do(scene: Scene) -> Iterator[str]:
     verdict = scene.verdict
-    steps = [*verdict.next, *(one.summary for one in verdict.remedies if not any(one.summary in step for step in verdict.next))]
+    steps = sentences.to_do(verdict)
     if not steps and not verdict.advice and not verdict.switch_on:
         return
     host = scene.report.node.hostname

@@ -129,7 +129,7 @@ def _ruled_out(scene: Scene) -> Iterator[str]:
 
 def _actions(scene: Scene) -> Iterator[str]:
     verdict = scene.verdict
-    steps = [*verdict.next, *(one.summary for one in verdict.remedies if not any(one.summary in step for step in verdict.next))]
+    steps = sentences.to_do(verdict)
     wanted = [one for one in verdict.advice if not one.against]
     unwanted = [one for one in verdict.advice if one.against]
     if not (steps or wanted or unwanted or verdict.switch_on):

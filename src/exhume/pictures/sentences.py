@@ -53,6 +53,27 @@ def culprits(verdict: Verdict) -> str:
     return ", ".join(f"{one.subject} ({one.share:.0%})" for one in verdict.culprits)
 
 
+def to_do(verdict: Verdict) -> list[str]:
+    """What to do now: what exhume does itself, then what is left to look at and to type, each said once."""
+    steps = [remedy.summary for remedy in verdict.remedies if remedy.id == "fix"]
+    steps += next_steps(verdict)
+    return [*steps, *(one.summary for one in verdict.remedies if not any(one.summary in step for step in steps))]
+
+
+def next_steps(verdict: Verdict) -> list[str]:
+    """The next steps, without the parts that only point to a fix which is offered by itself."""
+    fixed = [f"exhume fix {remedy.target} " for remedy in verdict.remedies if remedy.id == "fix"]
+    folded = []
+    for step in verdict.next:
+        kept: list[str] = []
+        told = False
+        for part in step.split("; "):
+            told = any(command in f"{part} " for command in fixed) or (told and part.startswith("the same for "))
+            kept += [] if told else [part]
+        folded.append("; ".join(kept))
+    return list(dict.fromkeys(filter(None, folded)))
+
+
 def others(report: Report) -> list[Finding]:
     """What else is wrong, and no part of the chain: of a healthy node, what its tenants suffer from by themselves."""
     chain = {id(link.finding) for link in report.verdict.chain}

@@ -7,6 +7,7 @@ from typing import Literal
 from exhume.errors import ExhumeError, UsageError
 from exhume.remedy.journal import Entry
 from exhume.remedy.plan_model import Plan, from_json
+from exhume.text import printable
 
 Became = Literal["open", "begun", "done", "skipped", "failed", "undone", "kept"]
 Status = Literal["interrupted", "applied", "stopped", "undoing", "undone", "partly undone"]
@@ -61,11 +62,14 @@ def application(identity: str, entries: Sequence[Entry]) -> Application | None:
     first = entries[0]
     by, time_ns = first.get("by"), first.get("time_ns")
     if first.get("record") != "plan" or not isinstance(by, dict) or not isinstance(time_ns, int):
-        raise ExhumeError(f"the journal of {identity} does not begin with a plan that is known to this version")
+        raise ExhumeError(
+            f"the journal of {identity} does not begin with a plan that is known to this version{_written_by(by)}"
+        )
     try:
         plan = from_json(first.get("plan"))
     except UsageError as why:
-        raise ExhumeError(f"the journal of {identity} holds a plan that is not known to this version: {why}") from None
+        told = f"the journal of {identity} holds a plan that is not known to this version: {why}{_written_by(by)}"
+        raise ExhumeError(told) from None
     steps = [StepRecord() for _ in plan.steps]
     status: Status = "interrupted"
     notes: list[tuple[str, object]] = []
@@ -85,6 +89,12 @@ def application(identity: str, entries: Sequence[Entry]) -> Application | None:
         elif record == "note":
             notes.append((str(entry.get("name")), entry.get("value")))
     return Application(identity, plan, time_ns, by, first.get("irreversible") is True, tuple(steps), status, tuple(notes))
+
+
+def _written_by(by: object) -> str:
+    """Which version can read it, if the journal says so."""
+    version = by.get("version") if isinstance(by, dict) else None
+    return f"; exhume {printable(version, 40)} wrote it, and can undo it" if isinstance(version, str) else ""
 
 
 def _after(step: StepRecord, became: Became, entry: Entry) -> StepRecord:

@@ -115,13 +115,35 @@ def find(node: Node, identity: str) -> Application:
 
 def history(node: Node) -> list[Application]:
     """All that was done to the node, the oldest first. ExhumeError names a journal that cannot be read."""
-    every = (application(identity, journal.read(node, identity)) for identity in journal.known(node))
-    return [one for one in every if one is not None]
+    every, unread = readable(node)
+    if unread:
+        raise ExhumeError(unread[0])
+    return every
+
+
+def readable(node: Node) -> tuple[list[Application], list[str]]:
+    """What was done as far as it can be read, and a sentence for each journal that cannot."""
+    every: list[Application] = []
+    unread: list[str] = []
+    for identity in journal.known(node):
+        try:
+            found = application(identity, journal.read(node, identity))
+        except ExhumeError as why:
+            unread.append(str(why))
+        else:
+            every += [found] if found is not None else []
+    return every, unread
 
 
 def pending(node: Node) -> Application | None:
     """The application that was interrupted, in doing or in undoing. There is one at most. Stopped ones count too."""
     return next((one for one in reversed(history(node)) if not one.finished), None)
+
+
+def applied(node: Node, target: str) -> Plan | None:
+    """The last plan about a target that was carried out and stands."""
+    every = (one for one in reversed(history(node)) if one.plan.target == target and one.status == "applied")
+    return next((one.plan for one in every if one.begun), None)
 
 
 def add_note(node: Node, identity: str, name: str, value: object) -> None:
@@ -140,6 +162,9 @@ def _examine(plan: Plan, node: Node, consent: Consent) -> None:
         if node.manager is None and not kind_of(step).offline:
             raise Refused(f"{step.kind} {printable(step.target)} needs a running systemd, and none runs in {node.root.path}")
     refuse_protected(plan, node)
+    for step in plan.steps:
+        if kind_of(step).undo_rank == ON_DISK and node.files.read_only(step.target):
+            raise Refused(f"nothing was changed: {printable(step.target)} is on a file system that is mounted read-only")
 
 
 def _go_on(one: Application, book: journal.Journal, node: Node, consent: Consent, on_event: Tell | None) -> Outcome:
@@ -234,6 +259,3 @@ def _known(identity: str, book: journal.Journal) -> Application:
 
 def _sentence(error: ExhumeError | OSError) -> str:
     return str(error) if isinstance(error, ExhumeError) else f"the kernel refused: {error.strerror or error}"
-
-
-__all__ = ["Consent", "Event", "Outcome", "add_note", "apply", "find", "history", "last", "pending", "resume", "undo"]

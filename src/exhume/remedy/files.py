@@ -53,6 +53,14 @@ class Files:
             there = len(parts) - 1 - len(parent.missing)
             return tuple("/" + "/".join(parts[: there + 1 + more]) for more in range(len(parent.missing)))
 
+    def read_only(self, path: str) -> bool:
+        """Whether nothing can be changed there, whoever asks: an image that is mounted so, a root that is immutable."""
+        try:
+            with self.parent(path) as parent:
+                return bool(os.fstatvfs(parent.fd).f_flag & os.ST_RDONLY)
+        except ExhumeError:
+            return False  # a path that is none is told by the step itself
+
     def put(self, path: str, wanted: Found, token: str) -> None:
         """Make it so. What is half made when we die bears a name with `token`, and `clear` removes it."""
         do = self._operations

@@ -47,14 +47,27 @@ class Journal:
         line, check = encode(entry, self._check)
         if record in ("plan", "intent") and self._size + len(line) > LARGEST // 2:
             raise Refused(f"what was there before is too much for a journal of {LARGEST >> 20} MiB, so it is left as it is")
+        do = self._node.operations
+        try:
+            do.write(self._fd, line)
+            do.sync(self._fd, "journal")
+        except OSError as error:
+            # A full disk may have taken a part of the line; what is written after it must not stand behind half a line.
+            with suppress(OSError):
+                do.truncate(self._fd, self._size)
+            raise ExhumeError(_unwritten(record, error)) from None
         self._check = check
         self._size += len(line)
-        do = self._node.operations
-        do.write(self._fd, line)
-        do.sync(self._fd, "journal")
         if not self.entries:
             do.sync(self._at, "journal's directory")
         self.entries.append(entry)
+
+
+def _unwritten(record: str, error: OSError) -> str:
+    why = f"the journal in {DIRECTORY} cannot be written ({os.strerror(error.errno or 0)})"
+    if record == "plan":
+        return f"nothing was changed: {why}"
+    return f"{why}, so that nothing more is done; when it can, exhume fix --resume goes on and exhume undo takes it back"
 
 
 def encode(entry: Entry, before: str) -> tuple[bytes, str]:
@@ -142,6 +155,7 @@ def begin(node: Node) -> Iterator[tuple[str, Journal]]:
     with node.files.parent(f"{DIRECTORY}/{identity}{_SUFFIX}") as parent:
         fd = node.operations.create(parent.name, parent.fd)
         try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # after a truncation the next line begins where the last one ended
             yield identity, Journal(node, fd, parent.fd, [], "", 0)
         finally:
             os.close(fd)

@@ -5,6 +5,7 @@ What is on the disk is not changed through it (see `files`); it is told to read 
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,7 +134,9 @@ def running(root: Root) -> Systemd | None:
 def as_command(member: str, *arguments: str) -> str:
     """A call, as busctl(1) would make it. For previews."""
     signature = ["s" * len(arguments)] if arguments else []
-    return " ".join(["busctl call org.freedesktop.systemd1", _PATH, INTERFACE, member, *signature, *arguments])
+    return " ".join(
+        ["busctl call org.freedesktop.systemd1", _PATH, INTERFACE, member, *signature, *map(shlex.quote, arguments)]
+    )
 
 
 def _label(name: str) -> str:

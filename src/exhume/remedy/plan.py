@@ -4,11 +4,12 @@ A remedy never decides that something is wrong. It goes by the findings that it 
 """
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from exhume.errors import Refused, UsageError
+from exhume.errors import Refused, Unreadable, UsageError
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
+from exhume.node.owners import owner
 from exhume.remedy import defunct, plan_zombies
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Relief, Step
@@ -17,9 +18,11 @@ from exhume.remedy.plan_target import NODE, is_finding
 from exhume.remedy.plan_target import unit as unit_of
 from exhume.remedy.plan_unit import Keep, UnitPlanner
 from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps import kind_of
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.templates import relief_of
-from exhume.text import printable
+from exhume.remedy.whose import elsewhere, not_a_unit
+from exhume.text import from_path, printable
 
 OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
 OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
@@ -34,6 +37,19 @@ class Wishes:
     reboot: plan_zombies.Reboot = "no"
     zombies_matter: int = 1000
     """From so many on a reboot is worth speaking of (thresholds.zombies_floor)."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan while it is being made."""
+
+    steps: list[Step] = field(default_factory=list)
+    relief: list[Relief] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+
+    def plan(self, target: str, why: str) -> Plan:
+        relief, settled = tuple(dict.fromkeys(self.relief)), tuple(dict.fromkeys(self.settled))
+        return Plan(target, why, _once(self.steps), relief=relief, settled=settled)
 
 
 class Planner:
@@ -74,77 +90,90 @@ class Planner:
     def _of_unit(self, name: str, report: Told | None) -> Plan:
         about = [one for one in (report.findings if report is not None else ()) if one.unit == name]
         why = about[0].summary if about else "asked for by name"
-        made = self._act(name, why)
-        homes = _homes(about)
-        after, relief = self._afterwards(homes or ("/",))
-        return Plan(name, why, (*made.steps, *after), relief=(*made.relief, *relief, *self._for_good(name)))
+        draft = _Draft()
+        self._act(name, why, draft)
+        self._afterwards(_homes(about), draft)
+        return draft.plan(name, why)
 
-    def _act(self, name: str, why: str) -> Plan:
+    def _act(self, name: str, why: str, draft: "_Draft") -> None:
         keep = self._wishes.keep
         try:
             made = self._planner.keep(name, keep, why) if keep is not None else self._planner.silence(name, why)
         except Refused as refused:
             told = "".join(f". What helps: {one.text}" for one in relief_of(self._units.canonical(name)))
             raise Refused(f"{refused}{told}") from None
-        return Plan(name, why, made.steps, relief=made.relief)
+        draft.steps += made.steps
+        draft.relief += made.relief
+        if made.settled:
+            draft.settled.append(made.settled)
+        else:
+            draft.relief += self._for_good(name)
 
     def _of_findings(self, target: str, why: str, findings: tuple[Seen, ...], named: bool = False) -> Plan:
-        steps: list[Step] = []
-        relief: list[Relief] = []
+        draft = _Draft()
         done: set[str] = set()
         for one in findings:
-            if one.kind in OF_UNITS and one.unit not in done:
-                done.add(one.unit)
-                self._try_unit(one, named and len(findings) == 1, steps, relief)
+            if one.kind in OF_UNITS and (one.unit or one.subject) not in done:
+                done.add(one.unit or one.subject)
+                self._try_unit(one, named and len(findings) == 1, draft)
             elif one.kind == "cgroup-dirs-leak":
-                self._directories(one, steps, relief)
+                self._directories(one, draft)
             elif one.kind == "defunct-processes":
-                made, more = defunct.offers(self._node.root, self._protection, self._node.manager is not None)
-                steps += made
-                relief += more
+                self._defunct(one, draft)
         walkers = [one.text("its unit", "unit") for one in findings if one.kind in ("memcg-walk", "core-saturated")]
-        relief += [each for unit in dict.fromkeys(walkers) if unit and self._protection.named(unit) for each in relief_of(unit)]
+        for unit in dict.fromkeys(walkers):
+            draft.relief += relief_of(unit) if unit and self._protection.named(unit) else ()
         if any(one.kind in OF_ZOMBIES for one in findings):
-            after, more = self._afterwards(_homes(findings) or ("/",))
-            steps += after
-            relief += more
-        return Plan(target, why, _once(steps), relief=tuple(dict.fromkeys(relief)))
+            self._afterwards(_homes(findings), draft)
+        return draft.plan(target, why)
 
-    def _try_unit(self, one: Seen, strictly: bool, steps: list[Step], relief: list[Relief]) -> None:
+    def _try_unit(self, one: Seen, strictly: bool, draft: "_Draft") -> None:
         """What cannot be is said beside what can; only where it is all that was asked for it is refused."""
         try:
-            if not one.unit:
-                raise Refused(
-                    f"{printable(one.subject)} is no unit: what starts it must be told to stop where it is configured"
-                )
-            made = self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary)
+            theirs = elsewhere(one.subject) if one.unit == owner(one.subject).unit else ""
+            if why_not := theirs or not_a_unit(one.subject, one.unit):
+                raise Refused(why_not)
+            self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary, draft)
         except (Refused, UsageError) as why:
             if strictly:
                 raise
-            relief.append(Relief(one.unit or one.subject, one.summary, str(why)))
-            return
-        steps += made.steps
-        relief += [*made.relief, *self._for_good(one.unit)]
+            draft.relief.append(Relief(one.unit or one.subject, one.summary, str(why)))
 
-    def _directories(self, one: Seen, steps: list[Step], relief: list[Relief]) -> None:
+    def _directories(self, one: Seen, draft: "_Draft") -> None:
         directory, path = one.text("directory"), one.subject
         mount = directory.removesuffix(path) if path != "/" else directory.rstrip("/")
         if not path.startswith("/") or not directory.endswith(path if path != "/" else "") or not mount.startswith("/"):
-            relief.append(Relief(one.subject, one.summary, "the report does not say in which hierarchy they are"))
+            draft.relief.append(Relief(one.subject, one.summary, "the report does not say in which hierarchy they are"))
             return
-        steps.append(remove_empty_cgroups(mount, (path,), f"{one.summary}; only those without a process and an owner go"))
+        step = remove_empty_cgroups(mount, (path,), f"{one.summary}; only those without a process and an owner go")
+        if kind_of(step).done(step, self._node):
+            draft.settled.append(f"no directory is left below {printable(from_path(directory))}")
+        else:
+            draft.steps.append(step)
 
-    def _afterwards(self, homes: tuple[str, ...]) -> tuple[list[Step], list[Relief]]:
+    def _defunct(self, one: Seen, draft: "_Draft") -> None:
+        try:
+            made, more = defunct.offers(self._node.root, self._protection, self._node.manager is not None)
+        except Unreadable as why:
+            made, more = [], [Relief(one.subject, one.summary, f"which processes there are now is not seen: {why}")]
+        draft.steps += made
+        draft.relief += more
+        draft.settled += [] if made or more else ["no defunct process is left"]
+
+    def _afterwards(self, homes: tuple[str, ...], draft: "_Draft") -> None:
         if self._node.manager is None and not self._node.root.same_kernel():
-            return [], []  # an image: nothing runs, and it has no zombies
-        zombies = plan_zombies.look(self._node)
-        return plan_zombies.steps(zombies, homes, self._wishes.reboot, self._wishes.zombies_matter)
+            return  # an image: nothing runs, and it has no zombies
+        looked = plan_zombies.look(self._node, homes)
+        made = plan_zombies.afterwards(looked, self._wishes.reboot, self._wishes.zombies_matter)
+        draft.steps += made.steps
+        draft.relief += made.relief
+        draft.settled += made.settled
 
     def _for_good(self, name: str) -> tuple[Relief, ...]:
         """A node that is fixed by hand comes back sick with the next image."""
         root = self._node.root
         where = "" if root.own else f" --host {shlex.quote(root.path)}"
-        text = f"exhume fix {name}{where} --for-image prints the same change for the image's recipe"
+        text = f"exhume fix {shlex.quote(name)}{where} --for-image prints the same change for the image's recipe"
         return (Relief(name, "a new node of the same image, or the next build of it, has it again", text),)
 
 

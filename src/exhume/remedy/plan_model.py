@@ -67,6 +67,8 @@ class Plan:
     steps: tuple[Step, ...]
     limits: Limits = Limits()
     relief: tuple[Relief, ...] = ()
+    settled: tuple[str, ...] = ()
+    """What was looked at and needs nothing any more, a sentence each: masked already, gone since the report."""
 
 
 def step_to_json(step: Step) -> dict[str, object]:
@@ -134,6 +136,7 @@ def to_json(plan: Plan) -> dict[str, object]:
         "steps": [step_to_json(step) for step in plan.steps],
         "limits": {"max_at_once": plan.limits.max_at_once, "pause_when_failed": plan.limits.pause_when_failed},
         "relief": [{"target": one.target, "why": one.why, "text": one.text} for one in plan.relief],
+        "settled": list(plan.settled),
     }
 
 
@@ -147,12 +150,16 @@ def from_json(told: object) -> Plan:
     relief = fields.get("relief", [])
     if not isinstance(relief, list) or len(relief) > MOST_STEPS:
         raise UsageError(f"a plan's relief must be a list of at most {MOST_STEPS}")
+    settled = fields.get("settled", [])
+    if not isinstance(settled, list) or not all(isinstance(one, str) for one in settled):
+        raise UsageError("what a plan calls settled must be a list of strings")
     return Plan(
         _text(fields, "target"),
         _text(fields, "why"),
         tuple(step_from_json(step) for step in steps),
         _limits(fields.get("limits", {})),
         tuple(_relief(one) for one in relief),
+        tuple(settled),
     )
 
 

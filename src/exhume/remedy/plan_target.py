@@ -4,13 +4,14 @@ import posixpath
 import re
 from difflib import get_close_matches
 
-from exhume.errors import UsageError
+from exhume.errors import Refused, UsageError
 from exhume.image.systemd import names
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
 from exhume.node.owners import owner
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected_plan import real_path
+from exhume.remedy.whose import elsewhere
 from exhume.text import from_path, printable
 
 NODE = "node"
@@ -59,6 +60,8 @@ def _by_path(text: str, tree: Tree, units: Units) -> str:
 
 
 def _of_cgroup(path: str, text: str) -> str:
+    if why := elsewhere(path):
+        raise Refused(why)
     found = owner(path).unit
     last = posixpath.basename(path)
     if not found and names.valid(last):

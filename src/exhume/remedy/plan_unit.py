@@ -5,27 +5,24 @@ away, exactly those links; then it is masked, so that no vendor's link, trigger 
 """
 
 import math
-import posixpath
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from exhume.errors import Refused, UsageError
 from exhume.image.systemd import names
-from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
 from exhume.image.systemd.refused import actions
 from exhume.image.systemd.timespan import seconds
 from exhume.image.tree import Tree
-from exhume.remedy.manager import Manager
+from exhume.remedy.manager import Manager, UnitState
 from exhume.remedy.plan_model import Relief, Step
+from exhume.remedy.plan_unit_files import UnitFiles
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.units import STOP_S, reload, start_unit, stop_unit
 from exhume.remedy.templates_systemd import do_nothing, no_restart, start_limit
 from exhume.text import printable
 
-ETC = "/etc/systemd/system"
 Keep = Literal["no-restart", "start-limit", "do-nothing"]
 KEEPS: tuple[Keep, ...] = ("no-restart", "start-limit", "do-nothing")
 _SPARE_S, _LONGEST_S = 30.0, 600.0
@@ -33,13 +30,6 @@ _SPARE_S, _LONGEST_S = 30.0, 600.0
 _AT_ITS_END = ("FailureAction", "SuccessAction")
 _WORD = re.compile(r"(?<![\w/.@:-])[\w.@:\\-]+")  # of a command line, whatever quotes are around; no path
 _GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shutdown", "emergency", "rescue")
-# systemd.unit(5): what is found there comes before /etc.
-_EARLY = (
-    "/etc/systemd/system.control",
-    "/run/systemd/system.control",
-    "/run/systemd/transient",
-    "/run/systemd/generator.early",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +38,17 @@ class Made:
 
     steps: tuple[Step, ...]
     relief: tuple[Relief, ...] = ()
+    settled: str = ""
+    """Why nothing is to be done to it; empty where something is."""
 
 
 class UnitPlanner:
     """Plans for units of one node; nothing is changed by it."""
 
     def __init__(self, tree: Tree, protection: Protection, manager: Manager | None, force: bool = False) -> None:
-        self._tree = tree
         self._protection = protection
         self._units = protection.units
+        self._files = UnitFiles(tree, protection)
         self._manager = manager
         self._force = force
 
@@ -84,23 +76,27 @@ class UnitPlanner:
                 relief.append(Relief(trigger, guard.sentence, f"it starts {own}, which is masked: that is refused by systemd"))
             else:
                 triggers.append(trigger)
-        self._no_harm([*triggers, *self._protection.stopped_with([*triggers, own]), own])
+        changes = {unit: [*self._files.unlinked(unit, relief), *self._files.masked(unit)] for unit in (*triggers, own)}
+        loud = [unit for unit, made in changes.items() if made or self._up(unit)]
+        following = self._protection.stopped_with(loud)
+        self._no_harm([*following, *loud])
         steps: list[Step] = []
-        for trigger in triggers:
+        for trigger in (unit for unit in loud if unit != own):
             steps += self._stop(trigger, f"it would start {printable(own)} again")
-        for other in reversed(self._protection.stopped_with([*triggers, own])):
+        for other in reversed(following):
             steps += self._stop(
                 other, f"systemd stops it with {printable(own)}; here it is written down, so that undo starts it"
             )
-        steps += self._stop(own, why)
-        if (first := self._first(own)) is not None and first.place.role == "transient":
+        steps += self._stop(own, why) if own in loud else []
+        transient = (first := self._files.first(own)) is not None and first.place.role == "transient"
+        if transient and own in loud:
             text = "once it is stopped nothing is left of it, so that undo cannot start it again: whoever made it has to"
             relief.append(Relief(own, "it is a transient unit, made by systemd-run or a program", text))
-        changes: list[Step] = []
-        for unit in (*triggers, own):
-            changes += self._unlinked(unit, relief)
-            changes += self._masked(unit)
-        return Made((*steps, *changes, *self._reloaded(changes)), tuple(relief))
+        steps += [step for made in changes.values() for step in made]
+        if any(changes.values()) or any(map(self._unread, changes)):
+            steps += self._reloaded()
+        how = "down" if transient else "down and masked" if self._manager is not None else "masked"
+        return Made(tuple(steps), tuple(relief), "" if steps else f"{printable(own)} is {how} already")
 
     def _no_harm(self, stopped: list[str]) -> None:
         """Refused where the end of a unit is the machine's: a stop is an end, and one that takes too long a failure.
@@ -143,18 +139,34 @@ class UnitPlanner:
             "start-limit": lambda: start_limit(sections, self._units.defaults),
             "do-nothing": lambda: do_nothing(sections),
         }[how]()
-        path = self._drop_in(own)
-        written = write_file(path, content, f"breaks the loop of {printable(own)} and leaves the unit in place: {why}")
-        steps = [written, *self._reloaded([written])]
-        if how == "do-nothing" and self._up(own):
-            following = self._following([own])
-            self._no_harm([*following, own])
-            for other in following:
-                steps += self._stop(other, f"systemd stops it with {printable(own)}; it is started again below")
+        path = self._files.drop_in(own)
+        reason = f"breaks the loop of {printable(own)} and leaves the unit in place: {why}"
+        written = self._files.written(path, content, reason)
+        steps = [*written, *(self._reloaded() if written else ())]
+        relief: list[Relief] = []
+        if how == "do-nothing" and self._manager is not None:
+            steps += self._started(own, self._manager.state(own), bool(written), relief)
+        settled = "" if steps else f"{printable(own)} is kept from its loop by {printable(path)} already"
+        return Made(tuple(steps), tuple(relief), settled)
+
+    def _started(self, own: str, state: UnitState, changed: bool, relief: list[Relief]) -> list[Step]:
+        """What has nothing to run counts as started for what needs it: after a loop, after a failure, not where it was off."""
+        if state.down and state.active != "failed":
+            if changed:
+                relief.append(Relief(own, "it is not started now", "it stays so; whoever starts it gets one that does nothing"))
+            return []
+        if state.active == "active" and not changed:
+            return []
+        following = self._following([own]) if not state.down else []
+        self._no_harm([*following, own])
+        steps: list[Step] = []
+        for other in following:
+            steps += self._stop(other, f"systemd stops it with {printable(own)}; it is started again below")
+        if not state.down:
             steps += self._stop(own, "what runs now is still what ran before")
-            steps.append(start_unit(own, "so that it counts as started for what needs it"))
-            steps += [start_unit(other, f"it was stopped with {printable(own)}") for other in reversed(following)]
-        return Made(tuple(steps))
+        failed = "it has failed, and has nothing left to fail at: " if state.active == "failed" else ""
+        steps.append(start_unit(own, f"{failed}so that it counts as started for what needs it"))
+        return [*steps, *(start_unit(other, f"it was stopped with {printable(own)}") for other in reversed(following))]
 
     def _stop(self, unit: str, why: str) -> list[Step]:
         """Whether it runs when the plan is carried out is looked at then."""
@@ -177,59 +189,11 @@ class UnitPlanner:
             return 0.0
         return _LONGEST_S if math.isinf(span) else min(_LONGEST_S, max(STOP_S, span + _SPARE_S))
 
-    def _unlinked(self, unit: str, relief: list[Relief]) -> list[Step]:
-        """The links in /etc and /run that enable it or give it another name; what a vendor or a generator made is masked."""
-        steps = []
-        own = {place.path: place.written for place in self._units.layout.places if place.role == "config"}
-        for path in self._units.links(unit):
-            directory, name = posixpath.split(path)
-            inner = posixpath.basename(directory)
-            place = posixpath.dirname(directory) if posixpath.splitext(inner)[1] in DEPENDENCY_DIRECTORIES else directory
-            if place not in own or ((own[place], name) == (ETC, unit) and place == directory):
-                continue
-            whose = posixpath.splitext(inner)[0]
-            if place != directory and names.valid(whose) and names.kind(whose) != "target" and self._protection.named(whose):
-                text = "the link stays, because it is one of a protected unit's; the mask keeps it from starting"
-                relief.append(Relief(unit, f"{printable(whose)} wants it", text))
-                continue
-            entry = self._tree.entry(path, follow=False)
-            if entry is not None and entry.kind == "link":
-                why = f"{printable(whose)} does not start it any more" if place != directory else "nor is it found by this name"
-                steps.append(remove_link(path, entry.target, why))
-        return steps
+    def _unread(self, unit: str) -> bool:
+        """Whether it is masked on the disk, and systemd has not read that."""
+        first = self._files.first(unit)
+        masked = first is not None and first.masks
+        return masked and self._manager is not None and self._manager.state(unit).load == "loaded"
 
-    def _masked(self, unit: str) -> list[Step]:
-        """A link to /dev/null in /etc; where the unit file itself is there, in its place, by one rename."""
-        first = self._first(unit)
-        if first is not None and first.place.written in _EARLY:
-            if first.place.role == "transient":
-                return []  # it goes when it is stopped
-            why = f"a mask in /etc comes after {first.place.written}, so that the unit is left with nothing to run"
-            return (
-                [write_file(self._drop_in(unit), do_nothing(self._units.merged(unit)), why)]
-                if names.kind(unit) == "service"
-                else []
-            )
-        if first is not None and first.masks and first.place.written == ETC:
-            return []
-        here = first is not None and first.place.written == ETC and not first.target
-        why = "no link, trigger or D-Bus name starts it any more"
-        if here:
-            why += "; its file is kept in the journal, and undo puts it back"
-        return [make_link(f"{ETC}/{unit}", "/dev/null", why, "medium" if here else "low", over_file=here)]
-
-    def _first(self, unit: str) -> Found | None:
-        files = self._units.layout.files
-        found = files.get(unit) or ()
-        return found[0] if found else None
-
-    def _drop_in(self, unit: str) -> str:
-        """After every other drop-in, whose names decide the order (systemd.unit(5))."""
-        last = max((posixpath.basename(path) for path in self._units.drop_ins(unit)), default="")
-        name = "zz-exhume.conf"
-        while last > name:
-            name = f"z{name}"
-        return f"{ETC}/{unit}.d/{name}"
-
-    def _reloaded(self, changes: list[Step]) -> list[Step]:
-        return [reload("so that systemd reads what was changed")] if changes and self._manager is not None else []
+    def _reloaded(self) -> list[Step]:
+        return [reload("so that systemd reads what was changed")] if self._manager is not None else []

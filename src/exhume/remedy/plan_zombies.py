@@ -1,6 +1,7 @@
 """Zombies in a plan: what can be let go in place, what stays, and whether only a reboot would help."""
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from exhume.text import printable
 
 Reboot = Literal["no", "sentinel", "now"]
 REBOOTS: tuple[Reboot, ...] = ("no", "sentinel", "now")
+MOST_HOMES = 8
+"""Each place is looked at by a walk of its own, which takes a moment where there are tens of thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,28 @@ class Zombies:
     """Why nobody could look."""
 
 
-def look(node: Node, under: str = "/") -> Zombies:
-    """One walk. On another machine's root there is nothing to see, and nothing to purge."""
+@dataclass(frozen=True, slots=True)
+class Afterwards:
+    """What follows for a plan."""
+
+    steps: tuple[Step, ...] = ()
+    relief: tuple[Relief, ...] = ()
+    settled: tuple[str, ...] = ()
+
+
+def look(node: Node, homes: Iterable[str]) -> dict[str, Zombies]:
+    """What is there now below each of these. On another machine's root there is nothing to see, and nothing to purge."""
+    return {home: _look(node, home) for home in topmost(homes)}
+
+
+def topmost(homes: Iterable[str]) -> tuple[str, ...]:
+    """Each once, and none that is inside another; where they are too many to walk one by one, all of the node."""
+    every = dict.fromkeys(homes)
+    tops = tuple(one for one in every if not any(one.startswith(f"{other.rstrip('/')}/") for other in every if other != one))
+    return tops if 0 < len(tops) <= MOST_HOMES else ("/",)
+
+
+def _look(node: Node, under: str) -> Zombies:
     if not node.root.same_kernel():
         return Zombies(unseen="it is not the running node")
     if os.geteuid() != 0:
@@ -44,23 +67,29 @@ def look(node: Node, under: str = "/") -> Zombies:
         return Zombies(unseen=str(error))
 
 
-def steps(zombies: Zombies, homes: tuple[str, ...], how: Reboot, most: int) -> tuple[list[Step], list[Relief]]:
+def afterwards(looked: Mapping[str, Zombies], how: Reboot, most: int) -> Afterwards:
     """A purge before anybody talks of a reboot; a reboot only where enough stay to matter, and where it was asked for."""
     made: list[Step] = []
-    relief: list[Relief] = []
-    if zombies.unseen:
-        relief.append(Relief("zombies", f"they could not be looked at: {zombies.unseen}", "exhume zombies purge --dry-run"))
-    elif zombies.going:
-        for home in homes:
-            why = f"{zombies.going:,} zombies can go without a reboot"
-            made.append(purge(home, why if len(homes) == 1 else f"those below it; on the whole node {why}"))
-    if zombies.staying and zombies.staying >= most:
-        why = f"{zombies.staying:,} zombies are held by what a purge does not reach"
+    settled: list[str] = []
+    blind = dict.fromkeys(one.unseen for one in looked.values() if one.unseen)
+    relief = [Relief("zombies", f"they could not be looked at: {why}", "exhume zombies purge --dry-run") for why in blind]
+    seen = {home: one for home, one in looked.items() if not one.unseen}
+    for home, one in seen.items():
+        where = "on the whole node" if home == "/" else f"below {printable(home, 80)}"
+        if one.going:
+            made.append(purge(home, f"{one.going:,} zombies {where} can go without a reboot"))
+        elif not one.staying:
+            settled.append(f"no zombie memory cgroup is left {where}")
+        elif one.staying < most:
+            settled.append(f"{one.staying:,} zombies {where} are held by what a purge does not reach, and so few do not matter")
+    staying = sum(one.staying for one in seen.values())
+    if staying and staying >= most:
+        why = f"{staying:,} zombies are held by what a purge does not reach"
         if how == "now":
             made.append(reboot(why))
         elif how == "sentinel":
             made.append(reboot_by_sentinel(f"{why}; kured and the like reboot the node when they see this file"))
         else:
-            text = "; ".join((*zombies.why, "or a reboot: --reboot sentinel, --reboot now"))
-            relief.append(Relief("zombies", why, text))
-    return made, relief
+            ways = [way for one in seen.values() for way in one.why]
+            relief.append(Relief("zombies", why, "; ".join((*ways, "or a reboot: --reboot sentinel, --reboot now"))))
+    return Afterwards(tuple(made), tuple(relief), tuple(settled))

@@ -3,6 +3,7 @@
 Each step is a function of what is known; none of them looks at the node. The first that is open is the one to do next.
 """
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -51,7 +52,9 @@ class Known:
     """RFC 3339: a proof of an earlier time is of another incident."""
     policy: Policy | None = None
     done: tuple[tuple[str, str], ...] = ()
-    """Of each application of a plan: its name, and all that its journal says."""
+    """Of each application of a plan that stands: its name, and what it was about."""
+    unfinished: tuple[str, str, str] | None = None
+    """The application that hangs in the balance: its name, what it is about, and how it stands."""
     why: dict[str, str] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
 
@@ -81,6 +84,19 @@ class Step:
     evidence: str
     command: str = ""
     """What to type, where it is open."""
+
+
+def finish(known: Known) -> Step | None:
+    """Only where something was begun and not ended: nothing else can be done to the node before, and it comes first."""
+    name = "finish what was begun"
+    if (why := known.why.get("done")) is not None:
+        return Step(name, "open", f"whether a fix was interrupted is not known: {why}", "sudo exhume history")
+    if known.unfinished is None:
+        return None
+    identity, target, status = known.unfinished
+    told = f"exhume fix {printable(target, 80)} ({identity}) is {status}; exhume undo {identity} takes it back"
+    way = "exhume undo" if status == "undoing" else "exhume fix --resume"
+    return Step(name, "open", told, f"sudo {way} {identity}")
 
 
 def cgroup_version(known: Known) -> Step:
@@ -142,18 +158,20 @@ def disable(known: Known) -> Step:
     unit = known.culprits[0]
     if known.units is None:
         why = known.why.get("units", "systemd was not asked")
-        return Step(
-            name, "open", f"whether {printable(unit)} still runs is not known: {why}", f"sudo exhume fix {printable(unit)}"
-        )
+        return Step(name, "open", f"whether {printable(unit)} still runs is not known: {why}", _fix(unit))
     for unit in known.culprits:
         state = known.units.get(unit)
         if state is not None and (
             state.active not in ("inactive", "failed") or state.enabled in ("enabled", "enabled-runtime")
         ):
             told = f"{printable(unit)} is {state.active}, {state.enabled or 'not known whether enabled'}"
-            return Step(name, "open", told, f"sudo exhume fix {printable(unit)}")
+            return Step(name, "open", told, _fix(unit))
     by = next((f", by {identity}" for identity, text in reversed(known.done) if known.culprits[0] in text), "")
     return Step(name, "done", f"{', '.join(map(printable, known.culprits))}: neither running nor enabled{by}")
+
+
+def _fix(unit: str) -> str:
+    return f"sudo exhume fix {shlex.quote(printable(unit))}"
 
 
 def clean_up(known: Known) -> Step:
@@ -217,7 +235,8 @@ class Checklist:
 
 
 def checklist(known: Known, hostname: str = "") -> Checklist:
-    return Checklist(hostname, tuple(step(known) for step in STEPS))
+    begun = finish(known)
+    return Checklist(hostname, (*([begun] if begun is not None else []), *(step(known) for step in STEPS)))
 
 
 def as_json(made: Checklist) -> dict[str, Any]:

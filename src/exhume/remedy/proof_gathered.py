@@ -19,16 +19,16 @@ from exhume.node.facts import facts
 from exhume.node.root import Root
 from exhume.node.units import Units
 from exhume.recorder.zombies import record_zombies
-from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
-from exhume.remedy import proof
+from exhume.remedy import carry_out, proof
+from exhume.remedy.node import Node
+from exhume.remedy.operations import Operations
 from exhume.remedy.proof_checklist import Known, Unit
 from exhume.verdict import policy
-from exhume.verdict.diagnose import diagnose_folder
 from exhume.verdict.report import wall
 
 STATE = "/var/lib/exhume"
-PROOF, AUDIT, JOURNALS = "proof.json", "audit.json", "remedy"
+PROOF, AUDIT = "proof.json", "audit.json"
 LARGEST = 64 << 20
 
 
@@ -52,7 +52,7 @@ def gathered(
         ("audit", lambda: {"audit": _audit(audit_file or os.path.join(state, AUDIT))}),
         ("proof", lambda: {"proof": _proof(proof_file or os.path.join(state, PROOF))}),
         ("policy", lambda: {"policy": _policy(policy_file)}),
-        ("done", lambda: {"done": _journals(os.path.join(state, JOURNALS))}),
+        ("done", lambda: _applications(root)),
     ):
         try:
             known = replace(known, **learn())
@@ -81,6 +81,9 @@ def _zombies(root: Root) -> dict[str, Any]:
 
 def _recorded(path: str, thresholds: Thresholds, progress: Callable[[float], None] | None) -> dict[str, Any]:
     """The last incident of this boot, or of the one before where this one has none."""
+    from exhume.recording.folder import Folder  # ExhumeError where pyarrow is not installed: the rest works without
+    from exhume.verdict.diagnose import diagnose_folder
+
     for boot in (0, -1):
         try:
             folder = Folder(path, boot)
@@ -124,16 +127,16 @@ def _policy(path: str | None) -> policy.Policy:
     return policy.parse(_read(path, "no policy"), path)
 
 
-def _journals(path: str) -> tuple[tuple[str, str], ...]:
-    """Of each application of a plan its name and its text: what was done is told by exhume history."""
-    found = []
-    with suppress(OSError):
-        for name in sorted(os.listdir(path)):
-            if name.endswith(".jsonl"):
-                with suppress(ExhumeError):
-                    text = _read(os.path.join(path, name), "").decode("utf-8", "backslashreplace")
-                    found.append((name.removesuffix(".jsonl"), text))
-    return tuple(found[-20:])
+def _applications(root: Root) -> dict[str, Any]:
+    """What stands of what was done, and what was begun and not ended. Of a journal that cannot be read neither is known."""
+    every = carry_out.history(Node(root, None, Operations()))
+    standing = [one for one in every if one.status in ("applied", "partly undone")]
+    texts = [(one.identity, " ".join((one.plan.target, *(step.target for step in one.plan.steps)))) for one in standing]
+    found: dict[str, Any] = {"done": tuple(texts[-20:])}
+    hanging = next((one for one in reversed(every) if not one.finished), None)
+    if hanging is not None:
+        found["unfinished"] = (hanging.identity, hanging.plan.target, hanging.status)
+    return found
 
 
 def _json(path: str, missing: str) -> dict[str, Any]:

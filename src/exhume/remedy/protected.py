@@ -67,7 +67,8 @@ def built_in(unit: str, catalogue: Catalogue | None = None) -> str:
         return "without it the node, its network or the way to it is lost"
     kind = names.kind(unit).casefold()
     if kind not in ACTED_ON:
-        return f"a {kind} is not acted on: only services, sockets, timers and paths are"
+        whose = "; a scope is a session or a container, and is ended by whoever made it" if kind == "scope" else ""
+        return f"a {kind} is not acted on: only services, sockets, timers and paths are{whose}"
     agent = catalogue.recognise(Service(unit, "unit", "", starts=False)) if catalogue is not None else None
     if agent is not None and agent.protected:
         return f"it belongs to {agent.name}, without which the node, its network or the way to it is lost"

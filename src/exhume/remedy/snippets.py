@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from exhume.image.systemd import names
 from exhume.remedy.plan_model import Plan, Step
-from exhume.remedy.plan_unit import ETC
+from exhume.remedy.plan_unit_files import ETC
 from exhume.text import printable
 
 PRESET = "/etc/systemd/system-preset/00-exhume.preset"

@@ -16,6 +16,7 @@ from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Risk, Step
 from exhume.remedy.steps.kind import AFTERWARDS, State
+from exhume.remedy.whose import units
 from exhume.text import from_path, printable
 
 SETTLE_S = 1.0
@@ -152,9 +153,10 @@ class _Owners:
     def claim(self, path: str) -> bool:
         whose = owner(path)
         last = path.rpartition("/")[2]
-        units = {whose.unit, last if last.endswith(_UNITS) else ""} - {""}
-        if any(self._runs(self._node.manager, unit) for unit in units):
+        if any(self._runs(self._node.manager, unit) for unit in {*units(path), *([last] if last.endswith(_UNITS) else [])}):
             return True
+        if whose.container and owner(f"/{last}").container != whose.container:
+            return True  # what a container has inside is its own, and whether that lives is not told by its path
         # A pod whose images are being pulled has an empty group; its directory goes when the kubelet is done with it.
         return bool(whose.pod) and self._node.root.exists(f"var/lib/kubelet/pods/{whose.pod}")
 

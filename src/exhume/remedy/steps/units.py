@@ -82,12 +82,18 @@ class StartUnit(_Unit):
     name = "start-unit"
 
     def preview(self, step: Step, node: Node) -> str:
-        return as_command("StartUnit", checked(step.target), "replace") + "\n"
+        unit = checked(step.target)
+        failed = node.manager is not None and node.manager.state(unit).active == "failed"
+        return (as_command("ResetFailedUnit", unit) + "\n" if failed else "") + as_command("StartUnit", unit, "replace") + "\n"
 
     def done(self, step: Step, node: Node) -> bool:
         return manager_of(step, node).state(step.target).active == "active"
 
     def apply(self, step: Step, node: Node, before: State, token: str) -> str:
+        manager = manager_of(step, node)
+        if manager.state(step.target).active == "failed":
+            # Its failed starts count against its start limit (unit_test_start_limit in src/core/unit.c).
+            node.operations.call("ResetFailedUnit", lambda: manager.reset_failed(step.target))
         return start(step, node, sure=True)
 
 

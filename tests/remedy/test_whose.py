@@ -1,0 +1,115 @@
+"""Units of users and of containers bear the names of the node's: they are named, and the node's are left alone."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exhume.errors import ExhumeError, Refused
+from exhume.remedy.steps.cgroups import _Owners
+from exhume.remedy.whose import elsewhere, not_a_unit, units
+from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
+
+__all__ = ["place"]  # a fixture
+
+ID = "0123456789abcdef" * 4
+POD = "pod12345678-1234-1234-1234-123456789abc"
+THEIRS = {
+    "/user.slice/user-1000.slice/user@1000.service/app.slice/ecs.service": "of the user 1000, not of the node: systemctl",
+    f"/docker/{ID}/system.slice/ecs.service": "inside container 0123456789ab, not of the node",
+    f"/system.slice/docker-{ID}.scope/system.slice/ecs.service": "inside container 0123456789ab",
+    f"/kubepods/burstable/{POD}/{ID}/ecs.service": "inside container 0123456789ab of pod 12345678",
+    "/machine.slice/systemd-nspawn@box.service/payload/system.slice/ecs.service": "inside systemd-nspawn@box.service",
+    "/machine.slice/machine-box.scope/system.slice/ecs.service/inner": "inside machine-box.scope",
+}
+
+
+@pytest.mark.parametrize("path", THEIRS)
+def test_the_nodes_unit_of_the_same_name_is_left_alone(place: Place, path: str) -> None:
+    finding = {"kind": "memcg-leak", "subject": path, "evidence": [{"what": "unit", "value": "ecs.service"}]}
+    plan = place.plan("node", report(finding))
+    assert not [step for step in plan.steps if step.kind != "purge"]
+    assert any(THEIRS[path] in one.text for one in plan.relief)
+    for target in (path, f"/sys/fs/cgroup/memory{path}", f"/sys/fs/cgroup{path}"):
+        with pytest.raises(Refused, match="not of the node"):
+            place.plan(target)
+
+
+@pytest.mark.parametrize(
+    "path", ["/system.slice/ecs.service", "/system.slice/ecs.service/inner", "/box/payload/system.slice/ecs.service"]
+)
+def test_the_nodes_own_is_found(place: Place, path: str) -> None:
+    assert elsewhere(path) == ""
+    assert ("stop-unit", "ecs.service") in kinds(place.plan(path))
+
+
+def test_who_made_the_groups_of_a_container_is_meant_and_not_what_is_in_it(place: Place) -> None:
+    place.put(f"{LIB}/inner.service", AGENT)
+    finding = {
+        "kind": "memcg-leak",
+        "subject": f"/docker/{ID}/system.slice/inner.service",
+        "evidence": [{"what": "made by unit", "value": "ecs.service"}],
+    }
+    stopped = [target for kind, target in kinds(place.plan("node", report(finding))) if kind == "stop-unit"]
+    assert stopped == ["ecs.service"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        (f"/docker/{ID}", "is a container, which docker starts for somebody"),
+        (f"/kubepods/{POD}", "its workload in the cluster"),
+        ("/batch/job-7", "is no unit: what starts it (a unit, cron, a program)"),
+    ],
+)
+def test_what_is_no_unit_is_named_by_what_it_is(place: Place, subject: str, said: str) -> None:
+    plan = place.plan("node", report({"kind": "memcg-leak", "subject": subject}, culprits=(subject,)))
+    assert said in plan.relief[0].text
+    assert not [step for step in plan.steps if step.kind != "purge"]
+    assert not_a_unit(subject, "x.service") == ""
+
+
+PARTS = st.sampled_from(
+    [*("system.slice", "user.slice", "ecs.service", "user@7.service", "a.scope", "x.mount", "payload", ID, POD, "docker", "")]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(PARTS | st.text(max_size=9), max_size=7).map("/".join))
+def test_any_path_has_one_that_is_the_nodes_at_most(path: str) -> None:
+    """What is below a unit or a container is never the node's, whatever is between."""
+    held = elsewhere(f"/user@7.service/{path}/ecs.service")
+    assert "not of the node" in held
+    assert "not of the node" in elsewhere(f"/docker/{ID}/{path}/ecs.service")
+    assert "\x1b" not in elsewhere(path)
+    assert set(units(path)) <= set(path.split("/"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=40))
+def test_no_target_below_a_users_manager_reaches_the_nodes_unit(text: str) -> None:
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as made:
+        there = Place(Path(made))
+        there.put(f"{LIB}/ecs.service", AGENT)
+        with pytest.raises(ExhumeError):
+            there.plan(f"/user.slice/user@7.service/{text.replace('.', '')}/ecs.service")
+
+
+@pytest.mark.parametrize(
+    ("path", "claimed"),
+    [
+        ("/user.slice/user-7.slice/user@7.service/app.slice/x.service", True),
+        ("/user.slice/user-8.slice/user@8.service/app.slice/x.service", False),
+        ("/system.slice/ecs.service/inner", True),
+        ("/system.slice/other.service", False),
+        (f"/docker/{ID}/system.slice/x.service", True),
+        (f"/docker/{ID}", False),
+        ("/batch/left", False),
+    ],
+)
+def test_an_empty_group_of_somebody_who_lives_is_not_removed(place: Place, path: str, claimed: bool) -> None:
+    assert place.manager is not None
+    place.manager.set(**{"user@7.service": "active", "ecs.service": "activating"})
+    assert _Owners(place.node).claim(path) is claimed
