@@ -135,7 +135,7 @@ def _recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thr
 
 
 def _whole(recording: "Recording", option: str, said: str) -> "Recording":
-    if not len(recording["cpu"]) and not len(recording["memcg"]) and not len(recording["samples"]):
+    if not any(len(recording[table]) for table in ("cpu", "memcg", "samples", "cgroup_events")):
         raise ExhumeError(f"{option} {said}: nothing was recorded then that a proof can be made of")
     return recording
 
