@@ -17,7 +17,11 @@ from exhume.agent.privileges import HOST, Mount, capabilities, mounts
 from tests.deploy import image, oci
 
 TOP = Path(__file__).parents[2]
-pytestmark = [pytest.mark.ci, pytest.mark.skipif(bool(oci.unavailable()), reason=oci.unavailable() or "-")]
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.usefixtures("many_zombies"),
+    pytest.mark.skipif(bool(oci.unavailable()), reason=oci.unavailable() or "-"),
+]
 
 NEEDED = capabilities(())
 NEW_CALLS = ("bpf", "perf_event_open")

@@ -21,7 +21,11 @@ from tests.cluster.objects import make_node
 from tests.deploy import image, oci
 from tests.deploy.test_container import TOP, _programs
 
-pytestmark = [pytest.mark.ci, pytest.mark.skipif(bool(oci.unavailable()), reason=oci.unavailable() or "-")]
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.usefixtures("many_zombies"),
+    pytest.mark.skipif(bool(oci.unavailable()), reason=oci.unavailable() or "-"),
+]
 
 # containerd, oci.defaultUnixCaps.
 DEFAULT = tuple(

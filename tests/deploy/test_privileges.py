@@ -14,7 +14,7 @@ import pytest
 from exhume.agent import privileges
 from exhume.agent.privileges import NEEDS, capabilities, mounts
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("many_zombies")]
 
 TOP = Path(__file__).parents[2]
 NUMBERS = {"BPF": "cap_39", "PERFMON": "cap_38"}  # include/uapi/linux/capability.h; setpriv of 2022 knows them by number alone
