@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import signal
 import sys
 from collections import deque
 from typing import Any
@@ -21,8 +22,16 @@ def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
     before: Report | None = None
     recent: deque[tuple[str, str, str]] = deque(maxlen=_RECENT)
     code = 0
+    asked = False
+
+    def interrupted(*_: object) -> None:
+        nonlocal asked
+        asked = True  # an exception that comes while something is being finalised is lost; this is not
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupted)
     try:
-        while True:
+        while not asked:
             report = look(args, thresholds)
             code = CODES[report.health]
             if args.json:
@@ -36,7 +45,10 @@ def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
             before = report
             gc.collect()
     except KeyboardInterrupt:
-        return code
+        pass
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    return code
 
 
 def _draw(args: argparse.Namespace, report: Report, recent: list[tuple[str, str, str]]) -> None:
