@@ -13,7 +13,9 @@ from tests import systemd
 
 _LISTEN = (
     "import socket,time\n"
-    "u=socket.socket(socket.AF_UNIX);u.bind('/run/served.sock');u.listen()\n"
+    "u=socket.socket(socket.AF_UNIX);u.bind('/run/served.sock')\n"
+    "time.sleep(0.2)\n"  # whoever comes within a tick of its making leaves no later time on it
+    "u.listen()\n"
     "n=socket.socket(socket.AF_UNIX);n.bind('/run/never.sock');n.listen()\n"
     "t=socket.create_server(('127.0.0.1',7531))\n"
     "kept=[u.accept(),t.accept()]\n"
