@@ -123,6 +123,14 @@ def test_a_unit_is_found_by_any_of_its_names(place: Place, name: str) -> None:
     assert ("stop-unit", "ecs.service") in kinds(place.plan(name))
 
 
+def test_a_unit_that_an_alias_hid_is_told_before_the_alias_is_removed(place: Place) -> None:
+    place.link(f"{ETC}/agent.service", f"{LIB}/ecs.service")
+    assert not [relief for relief in place.plan("ecs.service").relief if relief.target == "agent.service"]
+    place.put(f"{LIB}/agent.service", AGENT)
+    (relief,) = (relief for relief in place.plan("ecs.service").relief if relief.target == "agent.service")
+    assert f"{LIB}/agent.service is found by this name" in relief.text
+
+
 def test_a_unit_whose_file_is_in_etc_is_masked_in_its_place(place: Place) -> None:
     place.put(f"{ETC}/own.service", AGENT)
     mask = next(step for step in place.plan("own.service").steps if step.kind == "make-link")

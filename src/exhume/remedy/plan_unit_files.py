@@ -50,7 +50,16 @@ class UnitFiles:
             if entry is not None and entry.kind == "link":
                 why = f"{printable(whose)} does not start it any more" if place != directory else "nor is it found by this name"
                 steps.append(remove_link(path, entry.target, why))
+                if place == directory and (under := self._under(name, path)) is not None:
+                    text = f"{printable(under.path)} is found by this name once the link is gone; look at it, and fix it apart"
+                    relief.append(Relief(name, "another unit has this name as well", text))
         return steps
+
+    def _under(self, name: str, link: str) -> Found | None:
+        """What a link of that name hides: the next one in the search path, if it is a unit of its own."""
+        found = self._units.layout.files.get(name) or ()
+        after = next((found[at + 1 :] for at, each in enumerate(found) if each.path == link), ())
+        return after[0] if after and not after[0].masks and not after[0].target else None
 
     def masked(self, unit: str) -> list[Step]:
         """A link to /dev/null in /etc; where the unit file itself is there, in its place, by one rename."""
