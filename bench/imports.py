@@ -51,14 +51,31 @@ def _samples(path: str) -> int:
 
 
 def _timed(command: "list[str] | str") -> tuple[float, int]:
-    """Seconds, and the most memory in kB."""
+    """Seconds, and the most memory in kB, of it and its children together."""
     start = time.perf_counter()
     process = subprocess.Popen(command, shell=isinstance(command, str), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    most = 0
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        most = max(most, _resident(process.pid))
+        time.sleep(0.02)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"{command} ended with {process.returncode}")
-    return time.perf_counter() - start, usage.ru_maxrss
+    return time.perf_counter() - start, max(most, usage.ru_maxrss)
+
+
+def _resident(pid: int) -> int:
+    """kB of a process and all below it."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            own = int(file.read().split()[1]) * 4
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return own + sum(_resident(int(child)) for child in file.read().split())
+    except (OSError, IndexError):
+        return 0
 
 
 def import_cost(samples: int = 500_000) -> Iterator[Row]:

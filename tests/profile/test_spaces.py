@@ -83,24 +83,48 @@ def test_whether_something_else_is_there_is_told() -> None:
     assert space.replaces(0x1000, 0x2000, 0, 1)
 
 
-@given(MAPPINGS, st.tuples(PLACES, st.integers(0, 12), st.integers(0, 1 << 20), st.integers(1, 9)), st.booleans())
-def test_what_fits_is_added_and_replaces_nothing(
-    mappings: list[tuple[int, int, int, int]], more: tuple[int, int, int, int], shared: bool
+@given(MAPPINGS, st.integers(0, 9), st.integers(0, 9), st.booleans())
+@example([(5, 5, 0, 1), (6, 2, 0, 2)], 9, 9, False)
+@example([(5, 5, 0, 1), (6, 2, 0, 2)], 1, 9, False)
+@example([(5, 5, 0, 1), (20, 2, 0, 2), (7, 1, 0, 3)], 9, 2, True)
+def test_what_is_told_is_mapped_as_if_at_once_and_not_under_who_has_seen_it(
+    mappings: list[tuple[int, int, int, int]], seen_at: int, forked_at: int, exec_before: bool
 ) -> None:
-    space, other = Space(1, 1), Space(2, 2)
-    for mapping in mappings:
-        space.add(*mapping)
-        other.add(*mapping)
-    child = space.copy(3, 3) if shared else None
-    before, replaces = space.table().tolist(), space.replaces(*more)
-    fits = space.fits(*more)
-    assert not fits or not replaces
-    if fits:
-        other.add(*more)
-    assert space.table().tolist() == other.table().tolist()
-    assert child is None or (not fits and child.table().tolist() == before), "what a child shares is not changed under it"
-    free = all(end <= more[0] or start >= more[0] + more[1] for start, end, _, _ in before)
-    assert fits == (free and not shared and more[1] > 0 and more[0] + more[1] <= 1 << 48)
+    def locate(mapped: Mapped) -> int:
+        return mapped.inode
+
+    space, plain = Space(1, 1), Space(2, 1)
+    if not exec_before:
+        space.add(2, 6, 0, 4)
+        plain.add(2, 6, 0, 4)
+    seen: list[tuple[Space, list[list[int]]]] = []
+    for number, (start, length, offset, image) in enumerate(mappings):
+        if number == forked_at:
+            child = space.copy(3, 2)
+            child.settle(locate)
+            seen.append((child, plain.table().tolist()))
+        if number == seen_at:
+            space.seen = True
+        told = Mapped(0, 1, start, length, offset, (0, 0), image, 0, b"")
+        changes = space.seen and plain.replaces(start, length, offset, image)
+        assert space.hear(told, locate) != changes
+        if changes:
+            seen.append((space, plain.table().tolist()))
+            space = space.copy(4, 1)
+            assert space.hear(told, locate)
+        plain.add(start, length, offset, image)
+    space.settle(locate)
+    assert space.table().tolist() == plain.table().tolist()
+    assert all(before.table().tolist() == then for before, then in seen)
+
+
+def test_what_nobody_asks_for_does_not_grow_without_end() -> None:
+    space = Space(1, 1)
+    for number in range(100_000):
+        space.hear(Mapped(0, 1, 0x1000 * (number % 7), 0x1000, 0, (0, 0), 1, 0, b""), lambda mapped: mapped.inode)
+    assert len(space.waiting) < 1000
+    space.settle(lambda mapped: mapped.inode)
+    assert len(space.table()) == 7
 
 
 @given(MAPPINGS, st.tuples(PLACES, st.integers(1, 12), st.integers(0, 1 << 20), st.integers(1, 9)))

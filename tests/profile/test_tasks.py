@@ -38,6 +38,7 @@ class Heard:
 
     def mapped(self, pid: int) -> list[str]:
         space = self.tasks.process(pid).space
+        space.settle(self.images.locate)
         return [self.images.module(image) for image in space.table()[:, 3].tolist()]
 
 

@@ -239,7 +239,7 @@ class Frames:
             places[used] = np.arange(len(used))
             spaces, which = [spaces[at] for at in used.tolist()], places[which]
         for space in spaces:
-            if space.unread and not space.hidden:
+            if (space.unread or space.waiting) and not space.hidden:
                 space.read(self._root, self._images.locate)
         signed = addresses.astype(np.int64)
         images, offsets = find(spaces, which, signed)

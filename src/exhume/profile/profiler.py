@@ -316,6 +316,7 @@ class Profiler:
             self._thread_rows.append(
                 (number, *_shown(pid, tid), process.start, comm, first, path, belongs.unit, belongs.pod, container)
             )
+        process.space.seen = True
         found = self._threads[task, cgroup] = (number, process.space, pid == 0)
         process.keys.append((task, cgroup))
         return found

@@ -15,6 +15,7 @@ from exhume.profile.records import Mapped
 LARGEST_MAPS = 4 << 20
 MOST_MAPPINGS = 8192
 _FEW = 64
+_MOST_WAITING = 256
 _BITS = 48  # of a user address: 47 on x86-64, 48 on arm64; more is only given to those who ask (Documentation/arch/*/mm)
 
 Ints = NDArray[np.int64]
@@ -25,7 +26,7 @@ Locate = Callable[[Mapped], int]
 class Space:
     """One address space. Those of processes that ran before we did are read from /proc when first needed."""
 
-    __slots__ = ("_maps", "_shared", "_table", "hidden", "number", "pid", "unread")
+    __slots__ = ("_maps", "_shared", "_table", "hidden", "number", "pid", "seen", "unread", "waiting")
 
     def __init__(self, number: int, pid: int, unread: int = 0) -> None:
         self.number = number
@@ -34,6 +35,10 @@ class Space:
         """The process whose /proc/PID/maps are still to be read; 0 if there is none."""
         self.hidden = False
         """What ran in it is not to be looked at: frames of user space are left out."""
+        self.seen = False
+        """Somebody goes by its number: what it is then may be added to, and not be changed."""
+        self.waiting: list[Mapped] = []
+        """What was mapped since, and nobody has asked for: most of short processes is never asked for."""
         self._maps: list[tuple[int, int, int, int]] = []  # start, end, offset, image; sorted
         self._shared = False
         self._table: NDArray[np.int64] | None = None
@@ -44,10 +49,39 @@ class Space:
         other._maps, other._table = self._maps, self._table
         other._shared = self._shared = True
         other.hidden = self.hidden
+        other.waiting = self.waiting.copy()
         return other
 
+    def hear(self, mapped: Mapped, locate: Locate) -> bool:
+        """Something is mapped; False where it takes the place of something else, which who has seen this needs as it is."""
+        if not self.seen:
+            self.waiting.append(mapped)
+            if len(self.waiting) > _MOST_WAITING:
+                self.settle(locate)
+            return True
+        self.settle(locate)
+        place = mapped.start, mapped.length, mapped.offset, locate(mapped)
+        if self.replaces(*place):
+            return False
+        self.add(*place)
+        return True
+
+    def settle(self, locate: Locate) -> None:
+        """What waits is mapped, in its order."""
+        if not self.waiting:
+            return
+        waiting, self.waiting = self.waiting, []
+        made = [(one[2], one[2] + one[3], one[4], locate(one)) for one in waiting]
+        if not self._maps:
+            ordered = sorted(made)
+            if _plain(ordered):
+                self._maps, self._shared, self._table = ordered, False, None
+                return
+        for start, end, offset, image in made:
+            self.add(start, end - start, offset, image)
+
     def replaces(self, start: int, length: int, offset: int, image: int) -> bool:
-        """Whether something else is where this would be mapped: what was sampled before needs it as it is."""
+        """Whether something else is where this would be mapped."""
         maps, end = self._maps, start + length
         at = bisect_left(maps, (start,))
         if at and maps[at - 1][1] > start:
@@ -58,18 +92,6 @@ class Space:
                 return True
             at += 1
         return False
-
-    def fits(self, start: int, length: int, offset: int, image: int) -> bool:
-        """Adds it where nothing is, as most are mapped; False, and nothing is done, where that takes a closer look."""
-        maps, end = self._maps, start + length
-        if self._shared or length <= 0 or end > 1 << _BITS or offset >= 1 << 63 or len(maps) >= MOST_MAPPINGS:
-            return False
-        at = bisect_left(maps, (start,))
-        if (at and maps[at - 1][1] > start) or (at < len(maps) and maps[at][0] < end):
-            return False
-        maps.insert(at, (start, end, offset, image))
-        self._table = None
-        return True
 
     def add(self, start: int, length: int, offset: int, image: int) -> None:
         """What is there already stays to the left and to the right (maps__fixup_overlappings in tools/perf/util/maps.c)."""
@@ -101,20 +123,32 @@ class Space:
         maps[first:last] = pieces if len(maps) + 2 < MOST_MAPPINGS else [(start, end, offset, image)]
 
     def read(self, root: Root, locate: Locate) -> None:
-        """Take over what /proc says of a process that was there before us; nothing if it is gone."""
-        pid, self.unread = self.unread, 0
-        try:
-            raw = root.read(f"proc/{pid}/maps", LARGEST_MAPS)
-        except Unreadable:
-            return
-        for mapped in parse_maps(raw, pid):
-            self.add(mapped.start, mapped.length, mapped.offset, locate(mapped))
+        """Take over what /proc says of a process that was there before us; nothing if it is gone. And what waits."""
+        if self.unread:
+            pid, self.unread = self.unread, 0
+            try:
+                raw = root.read(f"proc/{pid}/maps", LARGEST_MAPS)
+            except Unreadable:
+                raw = b""
+            for mapped in parse_maps(raw, pid):
+                self.add(mapped.start, mapped.length, mapped.offset, locate(mapped))
+        self.settle(locate)
 
     def table(self) -> NDArray[np.int64]:
         """Start, end, offset and image of each mapping, sorted."""
         if self._table is None:
             self._table = np.array(self._maps, dtype=np.int64).reshape(-1, 4)
         return self._table
+
+
+def _plain(maps: list[tuple[int, int, int, int]]) -> bool:
+    """Whether these, sorted, can be had as they are: none over another, none that `add` would leave out."""
+    last = 0
+    for start, end, offset, _ in maps:
+        if start < last or end <= start or offset >= 1 << 63:
+            return False
+        last = end
+    return last <= 1 << _BITS and len(maps) < MOST_MAPPINGS
 
 
 def find(spaces: Sequence[Space], which: NDArray[np.int64], addresses: NDArray[np.int64]) -> tuple[Ints, Ints]:

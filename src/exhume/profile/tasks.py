@@ -173,19 +173,15 @@ class Tasks:
             self._gone.append(process)
 
     def _map(self, told: Mapped) -> None:
-        _, pid, start, length, offset, _, _, _, _, _ = told
-        process = self._processes.get(pid) or self._meet(pid)
-        space = process.space
+        process = self._processes.get(told[1]) or self._meet(told[1])
+        space, locate = process.space, self._images.locate
         if space.unread:
-            space.read(self._root, self._images.locate)
-        image = self._images.locate(told)
-        if space.fits(start, length, offset, image):
-            return
-        if space.replaces(start, length, offset, image):
+            space.read(self._root, locate)
+        if not space.hear(told, locate):
             # Samples of before are resolved when the batch is read: what they were in must stay as it was.
-            process.space = space = space.copy(self._number(), process.pid)
+            process.space = space.copy(self._number(), process.pid)
+            process.space.hear(told, locate)
             self._changed(process)
-        space.add(start, length, offset, image)
 
     def _bury(self) -> None:
         """Those that ended a batch ago: a task is sampled for a while after its end was told, taking itself apart."""
@@ -262,6 +258,7 @@ class Tasks:
         parent = self._processes.get(told.parent) or self._meet(told.parent)
         if not parent.cgroup_read:
             self.cgroup(parent, parent.cgroup_id)
+        parent.space.settle(self._images.locate)
         space = Space(self._number(), told.pid) if told.bare else parent.space.copy(self._number(), told.pid)
         process = self._keep(Process(told.pid, space))
         process.start = told.time & _START

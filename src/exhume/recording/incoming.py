@@ -188,6 +188,10 @@ class Input:
         except OSError:
             return 0.0
 
+    def passed(self, at: int) -> None:
+        """Somebody else has read so much of it, by a file of their own."""
+        self._raw.seek(at)
+
     def head(self, length: int = HEAD) -> bytes:
         """The beginning, which is still there to be read."""
         try:

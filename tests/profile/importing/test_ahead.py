@@ -1,73 +1,125 @@
-"""An iterator in a thread of its own gives what it would give here, and ends when nobody takes it any more."""
+"""An iterator in a process of its own gives what it would give here, and ends when nobody takes it any more."""
 
-import threading
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from exhume.errors import ExhumeError, UsageError
 from exhume.profile.importing.ahead import ahead
+from exhume.recording.incoming import Damaged
 
 
-def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "exhume-ahead"]
+def numbers(count: int) -> Iterator[int]:
+    yield from range(count)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 1000])
+def given(items: list[object]) -> Iterator[object]:
+    yield from items
+
+
+def broken(error: Exception) -> Iterator[int]:
+    yield 1
+    yield 2
+    raise error
+
+
+def endless(note: str) -> Iterator[bytes]:
+    Path(note).write_text(str(os.getpid()), encoding="ascii")
+    while True:
+        yield bytes(1 << 16)
+
+
+def dies() -> Iterator[int]:
+    yield 1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def children() -> list[int]:
+    told = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+    return [int(number) for number in told.split() if Path(f"/proc/{number}/cmdline").read_bytes().count(b"import work")]
+
+
+@pytest.fixture(autouse=True)
+def find_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process has nothing of the directory that it begins in."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+
+
+@pytest.mark.parametrize("number", [0, 1, 1000])
 def test_all_items_come_and_in_their_order(number: int) -> None:
-    assert list(ahead(iter(range(number)))) == list(range(number))
-    assert not workers()
+    with ahead(numbers, number) as items:
+        assert list(items) == list(range(number))
+    assert not children()
 
 
-def test_what_it_raises_comes_after_the_items_before_it() -> None:
-    def broken() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise ValueError("the third")
-
-    items = ahead(broken())
-    assert [next(items), next(items)] == [1, 2]
-    with pytest.raises(ValueError, match="the third"):
-        next(items)
-    assert not workers()
+def test_arrays_come_as_they_are() -> None:
+    items = [np.arange(1 << 20), b"raw" * 1000, np.zeros(0)]
+    with ahead(given, items) as taken:
+        for got, wanted in zip(taken, items, strict=True):
+            assert np.array_equal(got, wanted)  # type: ignore[arg-type]
 
 
 def test_items_that_are_errors_or_nothing_are_items() -> None:
-    items = [None, ValueError("kept, not raised"), None]
-    assert list(ahead(iter(items))) == items
+    items: list[object] = [None, (), "kept"]
+    with ahead(given, items) as taken:
+        assert list(taken) == items
 
 
-def test_it_works_while_nobody_waits_but_only_so_far_ahead() -> None:
-    made, further = [], threading.Event()
-
-    def items() -> Iterator[int]:
-        for number in range(100):
-            made.append(number)
-            if number == 3:
-                further.set()
-            yield number
-
-    taken = ahead(items(), most=2)
-    assert next(taken) == 0
-    # One was taken, two wait and the fourth has no place: it was made, and it is the last.
-    assert further.wait(60)
-    assert made == [0, 1, 2, 3]
-    assert list(taken) == list(range(1, 100))
+@pytest.mark.parametrize(
+    "error", [Damaged("it ends at byte 7"), UsageError("that cannot be meant"), ExhumeError("one sentence")]
+)
+def test_what_it_raises_comes_after_the_items_before_it(error: ExhumeError) -> None:
+    with ahead(broken, error) as items:
+        assert [next(items), next(items)] == [1, 2]
+        with pytest.raises(type(error), match=str(error)):
+            next(items)
+    assert not children()
 
 
-def test_who_ends_early_leaves_no_thread_behind_that_still_reads() -> None:
-    ended = []
+def test_a_fault_of_ours_says_where_it_was() -> None:
+    with ahead(broken, ValueError("the third")) as items, pytest.raises(RuntimeError, match="in broken"):
+        list(items)
 
-    def endless() -> Iterator[int]:
-        try:
-            number = 0
-            while True:
-                yield number
-                number += 1
-        finally:
-            ended.append(True)
 
-    taken = ahead(endless())
-    assert [next(taken), next(taken)] == [0, 1]
-    taken.close()  # type: ignore[attr-defined]
-    assert not workers()
-    assert ended == [True]
+def test_one_that_is_killed_is_no_end() -> None:
+    with ahead(dies) as items, pytest.raises(ExhumeError, match="ended by signal 9 before it was done"):
+        list(items)
+    assert not children()
+
+
+def test_who_ends_early_leaves_no_process_behind(tmp_path: Path) -> None:
+    with ahead(endless, str(tmp_path / "pid")) as taken:
+        assert len(next(taken)) == 1 << 16
+        assert children() == [int((tmp_path / "pid").read_text(encoding="ascii"))]
+    assert not children()
+    with ahead(endless, str(tmp_path / "pid")):
+        pass  # not one was taken
+    assert not children()
+
+
+def test_it_ends_with_who_was_killed(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    code = f"""
+from tests.profile.importing.test_ahead import *
+with ahead(endless, {str(note)!r}) as taken:
+    next(taken)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        until = time.monotonic() + 60
+        while not note.exists() or not note.read_text(encoding="ascii"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        child = Path("/proc", note.read_text(encoding="ascii"))
+        parent.kill()
+    until = time.monotonic() + 60
+    while child.exists() and child.joinpath("stat").read_text(encoding="ascii").rpartition(") ")[2][0] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.02)

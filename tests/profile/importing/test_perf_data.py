@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from exhume.errors import ExhumeError
 from exhume.profile import profiler, tasks
 from exhume.profile.importing import perf_data, perf_kernel, perf_order, perf_stream
+from exhume.profile.importing.ahead import ahead
 from exhume.profile.importing.perf_layout import CALLCHAIN, CGROUP, CPU, IDENTIFIER, IP, TID, TIME
 from exhume.recorder.importing import bring_in
 from exhume.recording.folder import Folder
@@ -24,7 +26,7 @@ from exhume.recording.incoming import Anchor, Damaged, Ids, Wanted, memory
 from exhume.recording.summary import Summary
 from tests.profile.importing import made_perf as made
 from tests.profile.importing.perf_script import said
-from tests.profile.importing.reading import agreement, looked, seen
+from tests.profile.importing.reading import Seen, agreement, looked, seen
 from tests.profile.made_records import record
 
 WORK = """
@@ -209,6 +211,40 @@ def test_a_cut_file_gives_what_is_whole(capture: str, share: float) -> None:
     assert any(f"byte {cut}" in note or "cut" in note for note in opened.notes) == (
         cut < begin + struct.unpack_from("=Q", raw, 48)[0]
     )
+
+
+@needs_perf
+@pytest.mark.parametrize("cut", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("pipe", [False, True])
+def test_another_process_takes_it_apart_with_the_same_result(
+    capture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: float, pipe: bool
+) -> None:
+    path, raw = str(tmp_path / "perf.data"), Path(capture).read_bytes()
+    if pipe:
+        raw = subprocess.run(["perf", "inject", "-i", capture], check=True, capture_output=True).stdout
+    Path(path).write_bytes(raw[: int(len(raw) * cut) or 200])
+    started = []
+
+    def counted(*given: Any) -> Any:
+        started.append(given)
+        return ahead(*given)
+
+    monkeypatch.setattr(perf_data, "ahead", counted)
+    monkeypatch.setattr(perf_data, "worth_it", lambda: True)
+    here, alone = _read(path)
+    monkeypatch.setattr(perf_data, "_LARGE", 0)
+    there, elsewhere = _read(path)
+    assert len(started) == (not isinstance(elsewhere, str))
+    assert (there, elsewhere) == (here, alone)
+    assert cut < 0.5 or len(here) > 100
+
+
+def _read(path: str) -> tuple[list[Seen], object]:
+    try:
+        found, opened = seen(path)
+    except ExhumeError as error:
+        return [], str(error)
+    return found, (opened.notes, opened.axis, opened.node, opened.about)
 
 
 @needs_perf

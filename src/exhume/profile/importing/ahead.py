@@ -1,52 +1,98 @@
-"""An iterator that works in a thread of its own, ahead of who takes its items.
+"""What an iterator gives, worked out by another process ahead of who takes its items.
 
-numpy lets go of the interpreter in its loops: the next batch of a file is taken apart on another core while this one is made
-rows of.
+A thread would not do: what is made of the items holds the interpreter most of the time.
 """
 
-import queue
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Final, Generic, NamedTuple, TypeVar
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final, NamedTuple, ParamSpec, TypeVar
+
+import exhume
+from exhume.errors import ExhumeError
 
 Item = TypeVar("Item")
-_AGAIN_S: Final = 0.05
+Given = ParamSpec("Given")
+_PIPE: Final = 1 << 20
 
 
-class _Given(NamedTuple, Generic[Item]):
-    item: Item
+class _Raised(NamedTuple):
+    """What ended it early."""
+
+    error: ExhumeError | None
+    """None for what should not have come; then there is how it came."""
+    told: str = ""
 
 
-def ahead(items: Iterator[Item], most: int = 1) -> Iterator[Item]:
-    """The same items, and what they raise in its place. So many wait to be taken, besides the one that is worked on.
+def worth_it() -> bool:
+    """Whether there is a core for it."""
+    return len(os.sched_getaffinity(0)) > 1
 
-    Whoever ends this early waits until the thread is done with the item it works on, and it takes no other.
+
+@contextmanager
+def ahead(make: Callable[Given, Iterator[Item]], *given: Given.args, **named: Given.kwargs) -> Iterator[Iterator[Item]]:
+    """The items of `make(*given)`, and what it raises in its place. `make` is a function of a module.
+
+    The other process begins at once, and is as far ahead as a pipe is long. It ends with this, however that ends.
     """
-    waiting: queue.Queue[_Given[Item] | BaseException | None] = queue.Queue(most)
-    ended = threading.Event()
-
-    def work() -> None:
-        last: BaseException | None = None
-        try:
-            for item in items:
-                waiting.put(_Given(item))
-                if ended.is_set():
-                    return
-        except BaseException as error:  # whoever takes the items is to hear of it
-            last = error
-        waiting.put(last)
-
-    thread = threading.Thread(target=work, name="exhume-ahead", daemon=True)
-    thread.start()
+    child = _start()
+    assert child.stdin is not None
+    assert child.stdout is not None
     try:
-        while isinstance(found := waiting.get(), _Given):
-            yield found.item
-        if found is not None:
-            raise found
+        with suppress(BrokenPipeError):  # it ended already, as is found out by who takes an item
+            pickle.dump((make, given, named), child.stdin)
+            child.stdin.close()
+        yield _items(child, child.stdout)
     finally:
-        ended.set()
-        while thread.is_alive():
-            with suppress(queue.Empty):
-                waiting.get_nowait()
-            thread.join(_AGAIN_S)
+        child.stdout.close()
+        child.kill()
+        child.wait()
+
+
+def _items(child: "subprocess.Popen[bytes]", pipe: IO[bytes]) -> Iterator[Any]:
+    while True:
+        try:
+            item = pickle.load(pipe)
+        except (EOFError, pickle.UnpicklingError):
+            ended = child.wait()
+            how = f"by signal {-ended}" if ended < 0 else f"with {ended}"
+            raise ExhumeError(f"the process that reads ahead ended {how} before it was done") from None
+        if item is None:
+            return
+        if isinstance(item, _Raised):
+            raise item.error or RuntimeError(item.told)
+        yield item[0]
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    """Our own Python and our own package, and nothing from the directory we happen to be in. Ctrl-C is for us alone."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(exhume.__file__)))
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    if os.path.basename(package) not in ("site-packages", "dist-packages"):  # Python finds those by itself, after its own
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-P", "-c", f"from {__name__} import work; work()"]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, process_group=0, pipesize=_PIPE)
+
+
+def work() -> None:
+    """The other process."""
+    make, given, named = pickle.load(sys.stdin.buffer)
+    out = sys.stdout.buffer
+    last: _Raised | None = None
+    try:
+        for item in make(*given, **named):
+            pickle.dump((item,), out, protocol=5)
+            out.flush()
+    except BrokenPipeError:  # nobody takes any more
+        os._exit(0)
+    except ExhumeError as error:
+        last = _Raised(error)
+    except Exception:  # a fault of ours: whoever takes the items is to hear of it
+        last = _Raised(None, traceback.format_exc())
+    pickle.dump(last, out)
+    out.flush()
