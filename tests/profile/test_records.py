@@ -133,6 +133,7 @@ def one_by_one(data: bytes) -> list[int]:
 @example([(9, [16 << 48 | 9, 7]), (9, [24 << 48 | 9]), (3, [1, 2])], [])
 @example([(9, [1]), (300, [2]), (9, [3])], [40 << 48 | 9])
 @example([(9, [1]), (9, [3])], [12 << 48 | 9, 8 << 48 | 9])
+@example([(9, [1]), (9, [2] * 4095), (9, [3] * 4094), (9, [4])], [5])  # 32 kB, and less
 def test_records_begin_where_those_before_them_end_whatever_looks_like_one(
     built: list[tuple[int, list[int]]], rest: list[int]
 ) -> None:

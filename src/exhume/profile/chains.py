@@ -11,6 +11,8 @@ from exhume.profile.records import CONTEXT_USER, Samples
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 
+MANY = 1 << 13
+"""Batches of so many samples, as files have them, are worth a look for what is the same in them."""
 # Odd numbers with bits all over, new for each run: nobody can make two stacks that are taken for one.
 _SEEDS = np.frombuffer(os.urandom(32), dtype=np.uint64) | np.uint64(1)
 _HALF = np.uint64(32)

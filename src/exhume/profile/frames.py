@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from exhume.node.root import Root
 from exhume.profile import classes
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
+from exhume.profile.recent import Recent
 from exhume.profile.records import (
     CONTEXT_GUEST_KERNEL,
     CONTEXT_GUEST_USER,
@@ -33,7 +33,7 @@ MOST_HOPELESS = 4096
 # How long an image is left alone whose names could not be had.
 QUIET_S = 10.0
 # Addresses whose frames are remembered.
-MOST_KNOWN = 1 << 15
+_KNOWN_BITS, _KERNEL_BITS = 16, 16
 # Frames without a name are kept apart by their offset; there may be many.
 MOST_NAMELESS = 1 << 16
 # Whose functions nobody here knows: those of virtual machines.
@@ -72,8 +72,10 @@ class Frames:
         self._nameless: dict[tuple[int, int], int] = {}
         self._pending: dict[int, dict[int, int]] = {}
         """Of each image the offsets that were asked for, and the frame that stands for each until its name comes."""
-        self._known: dict[int, int] = {}
+        self._known = Recent(_KNOWN_BITS)
         """The frame of an address in an image."""
+        self._in_kernel = Recent(_KERNEL_BITS)
+        """The frame of an address of the kernel that has a name."""
         self._quiet: dict[int, float] = {}
         """Until when an image is not asked about again."""
         self._marks: dict[int, int] = {}
@@ -100,6 +102,7 @@ class Frames:
         self._pending.clear()
         self._quiet.clear()
         self._known.clear()
+        self._in_kernel.clear()
         self._images.forget_frames()
         if self._images.full:
             self._images.renew()
@@ -184,12 +187,23 @@ class Frames:
         return number
 
     def _of_kernel(self, addresses: NDArray[np.uint64]) -> Ids:
+        """Most addresses are where functions were called from, and come again and again."""
+        ids = self._in_kernel.get(addresses.view(np.int64))
+        left = np.flatnonzero(ids == 0)
+        if len(left):
+            each, back = unique_inverse(addresses[left].view(np.int64))
+            ids[left] = self._of_symbols(each.view(np.uint64))[back]
+        return ids.astype(np.int32)
+
+    def _of_symbols(self, addresses: NDArray[np.uint64]) -> Ids:
+        """Each address once."""
         found = self._kernel.find(addresses)
         if (found < 0).any() and not self._kernel.reason and time.monotonic() - self._refreshed > AGAIN_S:
             missing = {*addresses[found < 0].tolist()} - self._hopeless
             if missing:
                 self._refreshed = time.monotonic()
                 self._kernel.refresh()  # a module or a BPF program was loaded meanwhile
+                self._in_kernel.clear()
                 self.renewed = True
                 found = self._kernel.find(addresses)
                 # Some have no symbol at all, such as trampolines: to look for them again and again would be dear.
@@ -209,13 +223,12 @@ class Frames:
                     self._marks[int(number)] = mark
         ids = np.zeros(len(addresses), dtype=np.int32)
         ids[known] = self._kernel_ids[found[known]]
+        self._in_kernel.put(addresses[known].view(np.int64), ids[known].astype(np.int64))
         if not known.all():
-            unknown, back = unique_inverse(addresses[~known].astype(np.int64))
-            each = [
+            ids[~known] = [
                 self._nameless.get((-1, address)) or self._without_name(-1, address, "[kernel]", "kernel")
-                for address in unknown.tolist()
+                for address in addresses[~known].view(np.int64).tolist()
             ]
-            ids[~known] = np.array(each, dtype=np.int32)[back]
         return ids
 
     def _without_name(self, image: int, offset: int, module: str, space: str) -> int:
@@ -250,13 +263,13 @@ class Frames:
             if self._images.absolute(number):
                 mine = images == number
                 offsets[mine] = signed[mine]
-        each, back = unique_inverse(images << _SHIFT | (offsets & ((1 << _SHIFT) - 1)))
-        # Most addresses are where functions were called from, and come again and again.
-        ids = np.fromiter(map(self._known.get, each.tolist(), repeat(0)), dtype=np.int32, count=len(each))
-        new = np.flatnonzero(ids == 0)
-        if len(new):
-            ids[new] = self._of_images(each[new] >> _SHIFT, each[new] & ((1 << _SHIFT) - 1), pids)
-        return ids[back]
+        keys = images << _SHIFT | (offsets & ((1 << _SHIFT) - 1))
+        ids = self._known.get(keys)
+        left = np.flatnonzero(ids == 0)
+        if len(left):
+            each, back = unique_inverse(keys[left])
+            ids[left] = self._of_images(each >> _SHIFT, each & ((1 << _SHIFT) - 1), pids)[back]
+        return ids.astype(np.int32)
 
     def _of_images(self, images: NDArray[np.int64], offsets: NDArray[np.int64], pids: dict[int, int]) -> Ids:
         """Sorted by image and offset, each pair once."""
@@ -294,11 +307,10 @@ class Frames:
 
     def _remember(self, images: NDArray[np.int64], offsets: NDArray[np.int64], ids: Ids) -> None:
         """What is settled: a JIT may put other code there, and an image that is left alone for a while may get names."""
-        if len(self._known) > MOST_KNOWN:
-            self._known.clear()
+        self._in_kernel.clear()
         passing = [number for number in unique(images).tolist() if number in self._quiet or self._images.absolute(number)]
         settled = np.flatnonzero((ids != 0) & ~among(images, np.array(passing, dtype=np.int64)))
-        self._known.update(zip((images[settled] << _SHIFT | offsets[settled]).tolist(), ids[settled].tolist(), strict=True))
+        self._known.put(images[settled] << _SHIFT | offsets[settled], ids[settled].astype(np.int64))
 
     def _fill(self, number: int, offsets: NDArray[np.int64], ids: Ids, part: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Fills in the frames of functions that are known; True for what is to be asked."""

@@ -18,6 +18,7 @@ from exhume.profile import chains, records
 from exhume.profile.frames import Frames
 from exhume.profile.images import Images
 from exhume.profile.kernel_symbols import KernelSymbols
+from exhume.profile.recent import Recent
 from exhume.profile.sampler import Taken
 from exhume.profile.spaces import Space
 from exhume.profile.tasks import MOST_NAMES, NO_PID, Process, Tasks, Told
@@ -28,9 +29,7 @@ from exhume.recording.recording import Recording
 # Raw stacks that are remembered, and how many bytes of them: all are forgotten when there are more, and met again.
 MOST_RAW = 1 << 14
 LARGEST_RAW = 4 << 20
-MOST_HASHED = 1 << 18
-# Batches of so many samples, as files have them, are worth a look for what is the same in them.
-MANY = 1 << 13
+HASHED_BITS = 19
 # Times of samples are kept to 2^10 ns, about a microsecond, which is less than a timer is late: a fifth of all bytes.
 GRAIN = 10
 # Stacks after which a new chapter is due: the dictionaries are written anew with every minute.
@@ -100,7 +99,7 @@ class Profiler:
         self._thread_rows: list[tuple[int, int, int, int, str, str, str, str, str, str]] = []
         self._raw: dict[tuple[int, bytes], int] = {}
         self._raw_bytes = 0
-        self._hashed: dict[int, int] = {}
+        self._hashed = Recent(HASHED_BITS)
         """The same of large batches, by what chains.py makes of space and stack."""
         self._stacks: dict[int, int] = {}
         """The numbers of stacks, by what chains.py makes of their frames."""
@@ -157,7 +156,7 @@ class Profiler:
         self.throttled += decoded.throttled
         self._until = max(self._until, int(decoded.time.max(initial=0)))
         told = self.tasks.hear(tasks, unique(decoded.task & 0xFFFFFFFF))
-        if len(decoded.time) >= MANY:
+        if len(decoded.time) >= chains.MANY:
             threads, numbers = self._fold_many(told, decoded, stacks or chains.of_samples(decoded))
         else:
             threads, numbers = self._fold_few(told, decoded)
@@ -205,26 +204,27 @@ class Profiler:
         # Two spaces of one number are one; which task is idle matters for what a stack is taken for.
         numbers = np.array([space.number << 1 | idle for _, space, idle in found], dtype=np.int64)[group]
         numbers[~raw.in_user] &= 1
-        keys, back = unique_inverse(chains.with_number(raw.hashed, numbers))
-        stacks = np.fromiter(map(self._hashed.get, keys.tolist(), repeat(0)), dtype=np.int64, count=len(keys))
-        new = np.flatnonzero(stacks == 0)
-        if len(new):
+        hashed = chains.with_number(raw.hashed, numbers)
+        stacks = self._hashed.get(hashed)
+        unknown = np.flatnonzero(stacks == 0)
+        if len(unknown):
+            keys, back = unique_inverse(hashed[unknown])
             rows = np.zeros(len(keys), dtype=np.int64)
-            rows[back] = np.arange(len(back))
-            rows = rows[new]
+            rows[back] = unknown
             words, lengths = chains.gather(each.data, each.begin[rows], each.end[rows])
             different = {space.number: space for _, space, _ in found}
             places = {number: place for place, number in enumerate(different)}
             which = np.array([places[space.number] for _, space, _ in found], dtype=np.int64)[group[rows]]
             resolved = self._frames.resolve_chains(list(different.values()), which, words, lengths)
-            stacks[new] = self._number(*resolved, numbers[rows] & 1)
-            self._hashed.update(zip(keys[new].tolist(), stacks[new].tolist(), strict=True))
+            new = self._number(*resolved, numbers[rows] & 1)
+            stacks[unknown] = new[back]
+            self._hashed.put(keys, new)
         else:
             self._frames.catch_up()
-        if len(self._hashed) > MOST_HASHED or self._frames.renewed:
+        if self._frames.renewed:
             self._frames.renewed = False
             self._forget_raw()
-        return threads, stacks[back]
+        return threads, stacks
 
     def _number(self, frames: NDArray[np.int32], depths: NDArray[np.int64], idle: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of stacks of frames, which are one after the other; `idle` is 1 for those of an idle task."""

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
-from exhume.profile import profiler, tasks
+from exhume.profile import chains, tasks
 from exhume.profile.importing import perf_data, perf_kernel, perf_order, perf_stream
 from exhume.profile.importing.ahead import ahead
 from exhume.profile.importing.perf_layout import CALLCHAIN, CGROUP, CPU, IDENTIFIER, IP, TID, TIME
@@ -532,14 +532,14 @@ def played(steps: list[tuple[str, int, int, int, int]]) -> bytes:
 @given(STEPS)
 def test_many_samples_at_once_are_folded_as_one_by_one(steps: list[tuple[str, int, int, int, int]]) -> None:
     raw = played(steps)
-    before = profiler.MANY
+    before = chains.MANY
     try:
-        profiler.MANY = 1
+        chains.MANY = 1
         many, _ = seen(raw)
-        profiler.MANY = 1 << 30
+        chains.MANY = 1 << 30
         few, _ = seen(raw)
     finally:
-        profiler.MANY = before
+        chains.MANY = before
     key = lambda one: (one.time, one.cpu, one.pid, one.modules)  # noqa: E731
     assert sorted(many, key=key) == sorted(few, key=key)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exhume.node.root import Root
-from exhume.profile import profiler
+from exhume.profile import chains
 from exhume.profile.importing import perf_kernel
 from exhume.profile.importing.perf_layout import CALLCHAIN, IP, TID, TIME
 from tests.profile.importing import made_perf as made
@@ -85,7 +85,7 @@ def test_a_library_in_the_place_of_another_does_not_give_it_its_names(
 ) -> None:
     program = compiled(tmp_path, ONE_AFTER_THE_OTHER, "gcc", "-fno-omit-frame-pointer")
     path = recorded(tmp_path / "swap.data", str(program), *libraries(tmp_path))
-    monkeypatch.setattr(profiler, "MANY", many)
+    monkeypatch.setattr(chains, "MANY", many)
     found, _ = seen(path, symbols=True)
     theirs = [frame[0] for one in sorted(said(path, cpu=False), key=lambda one: one.time) for frame in one.frames]
     ours = [frame for one in found for frame in one.frames]

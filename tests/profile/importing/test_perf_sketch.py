@@ -122,11 +122,30 @@ def test_the_class_of_any_chain_is_what_it_is_word_by_word(found: list[tuple[lis
     assert got == [plainly(chain, idle, named) for chain, idle in found]
 
 
+@given(st.lists(st.tuples(chains, st.booleans()), min_size=1, max_size=12), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_who_is_idle_is_known_without_the_chains_of_others(found: list[tuple[list[int], bool]], named: bool) -> None:
+    each = decoded([chain for chain, _ in found], [0 if idle else 7 << 32 | 7 for _, idle in found])
+    marks = Marks(kernel()) if named else None
+    got = [CLASSES[kind] for kind in perf_sketch.idle_or_not(each, marks).tolist()]
+    assert got == ["idle" if plainly(chain, idle, named) == "idle" else "user" for chain, idle in found]
+
+
 def looked(path: str, wanted: Wanted | None = None, anchor: Anchor | None = None) -> Looked:
     found = glance(path, wanted or Wanted(), anchor)
     assert found is not None
     seen = found.look()
     assert seen is not None
+    return seen
+
+
+def looked_first(path: str, wanted: Wanted | None, anchor: Anchor | None) -> Looked:
+    found = glance(path, wanted or Wanted(), anchor)
+    assert found is not None
+    seen, again = found.look_first(), found.again()
+    assert seen is not None
+    assert again is not None
+    again.close()
     return seen
 
 
@@ -136,6 +155,11 @@ def same_as_import(path: str, place: Path, wanted: Wanted | None = None, anchor:
     whole = folder.summary()
     for name in whole._fields:
         assert np.array_equal(getattr(seen.summary, name), getattr(whole, name)), name
+    quick = looked_first(path, wanted, anchor)
+    assert quick._replace(summary=seen.summary) == seen
+    assert not any(column.any() for column in (quick.summary.system, quick.summary.softirq, quick.summary.irq))
+    for name in ("time", "core", "idle", "offsets"):  # what a heat map takes
+        assert np.array_equal(getattr(quick.summary, name), getattr(whole, name)), name
     assert seen.samples == brought.samples
     assert seen.window == folder.window
     assert (seen.node, {**folder.about, **seen.about}) == (folder.node, folder.about)

@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -93,6 +92,8 @@ def work() -> None:
     except ExhumeError as error:
         last = _Raised(error)
     except Exception:  # a fault of ours: whoever takes the items is to hear of it
+        import traceback
+
         last = _Raised(None, traceback.format_exc())
     pickle.dump(last, out)
     out.flush()

@@ -85,11 +85,10 @@ class Apart:
     def batches(self) -> Iterator[Batch]:
         """In order of time."""
         from exhume.profile import chains
-        from exhume.profile.profiler import MANY
 
         for batch in in_order(self.chunks(), self.decoder.times):
             samples, tasks = self._decoded(batch)
-            stacks = chains.of_samples(samples) if len(samples.time) >= MANY else None
+            stacks = chains.of_samples(samples) if len(samples.time) >= chains.MANY else None
             yield Batch(samples, tasks, stacks, self.source.at)
 
     def chunks(self) -> Iterator[Index]:
