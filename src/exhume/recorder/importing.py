@@ -19,7 +19,7 @@ _PART_NS = 60_000_000_000
 _NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
 # Samples after which a segment ends: it is sealed while the next ones are read.
-_MOST_UNSEALED = 150_000
+_MOST_UNSEALED = 200_000
 # The same of a recording that is read once: sealing makes a recording small, and takes longer than reading it as it is.
 _MOST_OPEN = 1_000_000
 # Logs of one line agree that well about when it was; some have whole seconds only.

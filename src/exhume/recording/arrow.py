@@ -161,6 +161,25 @@ def texts(table: Any, name: str, keep: Ints | None = None) -> NDArray[np.object_
     return _objects([column[row].as_py() for row in keep.tolist()])
 
 
+def text_array(parts: Sequence[Any], name: str) -> Any | None:
+    """A column of text of several tables as Arrow has it, without an object for each. None where it is not all text."""
+    chunks: list[Any] = []
+    for part in parts:
+        place = part.schema.get_field_index(name)
+        if place < 0 or part.column(place).null_count:
+            return None
+        kind = part.schema.field(place).type
+        if pa.types.is_dictionary(kind):
+            chunks += [chunk.dictionary_decode() for chunk in part.column(place).chunks]
+        else:
+            chunks += part.column(place).chunks
+    return pa.concat_arrays(chunks) if chunks and all(pa.types.is_string(chunk.type) for chunk in chunks) else None
+
+
+def is_array(values: Any) -> bool:
+    return isinstance(values, pa.Array)
+
+
 def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind)) and bool(pa.types.is_integer(kind.value_type))
 

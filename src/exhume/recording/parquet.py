@@ -64,6 +64,8 @@ def _table(table: str, columns: "dict[str, Any]") -> Any:
         elif column.kind == "list":
             lengths, elements = values
             arrays.append(arrow.list_array(lengths, narrowed(elements, _NARROW_LISTS.get(column.name))))
+        elif arrow.is_array(values):
+            arrays.append(values)
         else:
             arrays.append(pa.array(values.tolist(), pa.utf8()))  # of an array pyarrow would ask numpy.ma
     fields = [

@@ -38,6 +38,22 @@ def columns(table: str, read: Any, keep: Ints | None = None) -> Columns:
     return found
 
 
+def appended(table: str, parts: Sequence[Any]) -> Columns | None:
+    """Arrow tables whose ids go up from one to the next, one after the other, texts left as Arrow has them: to be written, and
+    nothing else. None where that is not so."""
+    ids = np.concatenate([arrow.ints(part, "id") for part in parts])
+    found: Columns = {"id": ids}
+    for column in TABLES[table].columns if (ids[1:] > ids[:-1]).all() else ():
+        if column.kind in ("text", "labels"):
+            found[column.name] = arrow.text_array(parts, column.name)
+        elif column.kind == "list":
+            found[column.name] = _concatenated([_lists(part, column.name) for part in parts])
+        else:
+            found[column.name] = np.concatenate([arrow.ints(part, column.name) for part in parts])
+    whole = len(found) == len(TABLES[table].columns) and not any(column is None for column in found.values())
+    return found if whole else None
+
+
 def none(table: str) -> Columns:
     """A table without rows."""
     empty = np.empty(0, dtype=np.int64)

@@ -48,12 +48,14 @@ def seal(chapter: str, name: str) -> Sealed | None:
         _join_dictionaries({table: tables.pop(table) for table in layout.DICTIONARIES if table in tables}, at, damaged)
         sealed = None
         if tables:
-            sealed = _write(tables, pinned, opened.start, at, damaged)
+            read = {table: plain.columns(table, rows) for table, rows in tables.items()}
+            sealed = _write(read, pinned, opened.start, at, damaged)
         files.remove_segment(name, at)
     return sealed
 
 
-def _streams(name: str, at: int) -> tuple[dict[str, Columns], bytes | None, list[str]]:
+def _streams(name: str, at: int) -> tuple[dict[str, Any], bytes | None, list[str]]:
+    """Arrow tables."""
     found, damaged = {}, []
     with files.directory(name, at) as fd:
         pinned = files.read(layout.PINNED, fd)
@@ -65,20 +67,20 @@ def _streams(name: str, at: int) -> tuple[dict[str, Columns], bytes | None, list
             if not whole:
                 damaged.append(f"{table}.arrows")
             if read is not None and read.num_rows:
-                found[table] = plain.columns(table, read)
+                found[table] = read
     return found, pinned, damaged
 
 
-def _join_dictionaries(new: dict[str, Columns], at: int, damaged: list[str]) -> None:
-    for table, columns in new.items():
-        parts = [columns]
+def _join_dictionaries(new: dict[str, Any], at: int, damaged: list[str]) -> None:
+    for table, read in new.items():
+        parts = [read]
         data = files.read(f"{table}.parquet", at)
         if data is not None:
             try:
-                parts.insert(0, plain.columns(table, parquet.read(data, table)))
+                parts.insert(0, parquet.read(data, table))
             except arrow.DAMAGE:
                 damaged.append(f"{table}.parquet")
-        whole = joined(parts)
+        whole = plain.appended(table, parts) or joined([plain.columns(table, part) for part in parts])
         files.replace(f"{table}.parquet", parquet.write(table, whole, _groups(len(whole["id"]), _GROUP[table])), at)
 
 
