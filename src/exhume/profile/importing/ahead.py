@@ -28,8 +28,8 @@ class _Raised(NamedTuple):
 
 
 def worth_it() -> bool:
-    """Whether there is a core for it."""
-    return len(os.sched_getaffinity(0)) > 1
+    """Whether there is a core for it, and to begin takes no longer than it saves: the one file would be unpacked again."""
+    return len(os.sched_getaffinity(0)) > 1 and not getattr(sys, "frozen", False)
 
 
 @contextmanager
