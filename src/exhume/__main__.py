@@ -14,7 +14,10 @@ def run() -> None:
     gc.disable()
     from exhume.cli.main import main
 
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    finally:
+        gc.freeze()  # nor is anything looked for at the end: the process goes, and all of it with it
 
 
 if __name__ == "__main__":
