@@ -159,7 +159,7 @@ def test_a_path_that_is_no_directory_is_said(tmp_path: Path) -> None:
     st.lists(st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=3, max_size=3), max_size=8),
     st.binary(max_size=60),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_an_inventory_of_anything_is_read_or_refused_in_a_sentence(
     tmp_path_factory: Any, rows: list[list[str]], tail: bytes
 ) -> None:

@@ -169,10 +169,13 @@ def test_a_group_that_is_read_with_every_sample_is_passed_over(tmp_path: Path) -
     events = "{cpu-clock,page-faults,context-switches}:S"
     command = ["perf", "record", "-q", "-e", events, "-F", "499", "-g", "-a", "-o", path, "--", sys.executable, "-c", WORK]
     subprocess.run(command, check=True, capture_output=True)
-    theirs = [one for one in said(path) if one.frames]
+    told = said(path)
+    theirs = [one for one in told if one.frames]
     ours = [one for one in seen(path)[0] if one.frames]
     assert len(ours) > 100
-    assert {one.time for one in ours} <= {one.time for one in theirs}
+    assert {one.time for one in ours} <= {one.time for one in told}
+    # A chain with a mark in it that is none (-1, from memory that was followed) perf gives up whole; its first frame is right.
+    assert len({one.time for one in ours} - {one.time for one in theirs}) <= len(ours) // 100
     assert all(0 <= one.cpu < (os.cpu_count() or 1) for one in ours)
 
 
