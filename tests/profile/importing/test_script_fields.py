@@ -203,6 +203,15 @@ def test_a_period_of_nothing_is_a_sample(told: str) -> None:
     assert found.source.about["event"] == "cycles"
 
 
+def test_where_nobody_is_named_a_sample_without_a_stack_is_not_idle() -> None:
+    idle = b"\tffffffff81000001 default_idle+0x1 ([kernel.kallsyms])\n"
+    text = b"[000]  1.000000: cpu-clock: \n" + idle + b"\n[000]  2.000000: cpu-clock: \n\n"
+    for body in (text, text + text.rstrip(b"\n")):
+        classes = read(body).classes
+        assert classes == ["idle", "user"] * (len(classes) // 2)
+        assert classes
+
+
 def test_the_time_of_day_beside_the_time_is_an_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     found = read(text([7_000_000, 8_000_000], "a 1/1 [000] 2026-11-16 07:19:52.052052 {}: 1 cycles: \n"))

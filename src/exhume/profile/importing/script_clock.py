@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exhume.recording.recording import Ints
 
@@ -36,18 +37,30 @@ def since(times: Sequence[int]) -> Since:
 
 def nanoseconds(clocks: list[bytes]) -> Ints:
     """Seconds with 6 or 9 digits behind the point, mostly all of one width; -1 for what is something else."""
+    if not clocks:
+        return np.zeros(0, dtype=np.int64)
     width = len(clocks[0]) + 1
     raw = np.frombuffer(b"\n".join(clocks) + b"\n", dtype=np.uint8)
-    point = width - (8 if clocks[0][-7:-6] == b"." else 11)
-    if 0 < point <= 10 and len(raw) == width * len(clocks):
-        table = raw.reshape(-1, width) - np.uint8(48)
-        digits = np.delete(table[:, :-1], point, axis=1)
-        if (digits < 10).all() and (table[:, point] == 254).all() and (table[:, -1] == 218).all():  # a point, a newline
-            unit = 1000 if width - point == 8 else 1
-            powers = 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.int64) * unit
-            found = np.asarray(digits.astype(np.int64) @ powers, dtype=np.int64)
-            return np.where(found < _LATEST * SECOND, found, -1)
+    if len(raw) == width * len(clocks):
+        table = raw.reshape(-1, width)
+        found = columns(table[:, :-1]) if (table[:, -1] == 0x0A).all() else None
+        if found is not None:
+            return found
     return np.array([one(clock) for clock in clocks], dtype=np.int64)
+
+
+def columns(table: NDArray[np.uint8]) -> Ints | None:
+    """The same of times that are one below the other, a row for each; None if they are not all of one form."""
+    width = table.shape[1]
+    point = next((point for point in (width - 7, width - 10) if 0 < point <= 10 and (table[:, point] == 0x2E).all()), 0)
+    if not point:
+        return None
+    digits = np.delete(table, point, axis=1) - np.uint8(0x30)
+    if not (digits < 10).all():
+        return None
+    unit = 1000 if width - point == 7 else 1
+    found = np.asarray(digits.astype(np.int64) @ (10 ** np.arange(width - 2, -1, -1, dtype=np.int64) * unit), dtype=np.int64)
+    return np.where(found < _LATEST * SECOND, found, -1)
 
 
 def one(clock: bytes) -> int:
@@ -55,8 +68,3 @@ def one(clock: bytes) -> int:
         return -1
     seconds, _, fraction = clock.partition(b".")
     return int(seconds) * SECOND + int(fraction.ljust(9, b"0")) if int(seconds) < _LATEST else -1
-
-
-def printed(time: int) -> bytes:
-    """The other way round, whole."""
-    return b"%d.%09d" % divmod(time, SECOND)

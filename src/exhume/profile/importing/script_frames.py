@@ -10,6 +10,7 @@ from typing import NamedTuple
 from exhume.text import decode
 
 UNKNOWN = b"[unknown]"
+_DIGITS = b"0123456789abcdef"
 # Blanks where somebody's terminal had tabs. Behind the address is a blank, or in a listing of instructions a tab (brstackinsn).
 _ADDRESS = re.compile(rb"[ \t]*([0-9a-f]{1,16})(?![^ ]) *", re.ASCII)
 # What other fields print below a frame or a stack (process_event of tools/perf/builtin-script.c): srcline, srccode; insnlen and
@@ -23,14 +24,14 @@ _BESIDE = re.compile(
     rb"| /.*|\t[^\t]+\t.*",
     re.ASCII,
 )
+# Without a name, which is plain to read: whole libraries have none.
+_UNNAMED = re.compile(rb"\t *([0-9a-f]{1,16}) \[unknown\] \((?!inlined\))([^()]*)\)", re.ASCII)
 # Behind a function; perf 6.5 and later print one behind a file as well (-F +dsoff).
 _OFFSET = re.compile(rb"\+0x[0-9a-f]+(?= \(|\Z)", re.ASCII)
 _PLACE = re.compile(rb"\+0x[0-9a-f]+\Z", re.ASCII)
 _PARENTHESES = re.compile(rb"[()]")
 # Where code has no frame pointers the chain leads into data. Addresses of the kernel have 16 digits.
-_NO_NAME = b" [unknown] ([unknown])"
-_NO_ADDRESS = b"\t0" + _NO_NAME
-_STRETCH = re.compile(rb"\t *[0-9a-f]{1,15} \[unknown\] \(\[unknown\]\)(?:\n\t *[0-9a-f]{1,15} \[unknown\] \(\[unknown\]\))*")
+NOWHERE_LINE = re.compile(rb"\t *[0-9a-f]{1,15} \[unknown\] \(\[unknown\]\)", re.ASCII)
 _INLINED = b" (inlined)"
 _DELETED = b" (deleted)"
 _HALF = 1 << 63
@@ -63,11 +64,13 @@ NOWHERE = Frame("", "", "user", -1, False)
 
 def parse(line: bytes) -> Frame | None:
     """A frame; None for what is something else."""
-    found = _ADDRESS.match(line)
-    if found is None:
+    if (plain := _UNNAMED.fullmatch(line)) is not None:
+        address, name, file, inlined = int(plain[1], 16), b"", plain[2], False
+    elif (found := _ADDRESS.match(line)) is not None:
+        address = int(found[1], 16)
+        name, file, inlined = apart(line[found.end() :].rstrip())
+    else:
         return None
-    address = int(found[1], 16)
-    name, file, inlined = apart(line[found.end() :].rstrip())
     module, space = where(file, address)
     if name == UNKNOWN:
         name = b""
@@ -84,16 +87,13 @@ def beside(line: bytes) -> bool:
 
 def function(line: bytes) -> bytes:
     """The line without address and offset, so that all of one function are the same; b"" where that is not so plain."""
-    name, found, rest = line.partition(b"+0x")
+    begin, found, rest = line.partition(b"+0x")
     offset, opened, file = rest.partition(b" (")
     if found and opened and offset.isalnum() and not file.startswith(UNKNOWN):
-        return name.lstrip(b" \t").partition(b" ")[2] + b" (" + file
+        address, _, name = begin.lstrip(b" \t").partition(b" ")
+        if len(address) <= 16 and not address.strip(_DIGITS):
+            return name + b" (" + file
     return b""
-
-
-def without_nowhere(text: bytes) -> bytes:
-    """A stack without the addresses that lead nowhere, of which one stands for a stretch: they hardly ever come again."""
-    return _STRETCH.sub(_NO_ADDRESS, text) if _NO_NAME in text else text
 
 
 def apart(text: bytes) -> tuple[bytes, bytes, bool]:

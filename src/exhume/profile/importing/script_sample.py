@@ -15,6 +15,8 @@ from exhume.text import decode
 TIME = re.compile(rb"(?<![^ \t])(\d{1,10})\.(\d{6}|\d{9}):(?=[ \t]|\Z)", re.ASCII)
 _CPU = re.compile(rb"\[(\d{1,6})\]", re.ASCII)
 _TASK = re.compile(rb"(-?\d{1,10})(?:/(-?\d{1,10}))?", re.ASCII)
+# Most fronts of a line: a name, one number or two, a core.
+_WHO = re.compile(rb"[ \t]*(\S(?:.*\S)?)[ \t]+(\d{1,10})(?:/(\d{1,10}))?[ \t]+\[(\d{1,6})\][ \t]*", re.ASCII | re.DOTALL)
 _MISC = re.compile(rb"[A-Z]{1,6}", re.ASCII)  # -F misc: K, U, KH ...
 DATE = re.compile(rb"\d{4}-\d\d-\d\d [\d:]{8}\.\d{6}\Z", re.ASCII)  # -F tod
 # "%16" PRIx64 and what is between two such: blanks and digits, 16 of them at least.
@@ -81,6 +83,9 @@ def _sample(line: bytes, time: re.Match[bytes]) -> Sample | None:
 
 def who(text: bytes) -> Who:
     """`comm  pid/tid [cpu] MISC date`, of which any may be missing."""
+    if (plain := _WHO.fullmatch(text)) is not None:
+        comm, first, second, core = plain.groups()
+        return Who(comm, int(first), int(second or first), int(core), second is not None)
     text = text.strip(b" \t")
     if DATE.fullmatch(text[-26:]):
         text = text[:-26].rstrip(b" \t")
