@@ -53,3 +53,14 @@ def test_the_heat_map_is_there_before_the_import_is_done(page: "Page", capture: 
         page.locator("canvas.flame-canvas[data-drawn]").wait_for()
         page.locator(".verdict:not([aria-busy]) .verdict-headline").wait_for()
         assert page.locator("#status").inner_text() == ""
+
+
+def test_the_first_answer_is_asked_for_once_and_ahead_of_the_modules(page: "Page", capture: Path) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    with served(capture) as address:
+        page.goto(address)
+        page.wait_for_function("() => document.getElementById('lanes').getAttribute('aria-busy') === 'false'")
+    assert asked.count("first") == 1
+    assert asked.index("first") < asked.index("upper.js")
+    assert asked.index("heat.js") < asked.index("upper.js")  # what the first picture takes comes first

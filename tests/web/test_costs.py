@@ -49,6 +49,16 @@ def test_the_whole_of_a_long_recording_is_shown_without_its_samples(long: str, m
     assert someone.api("first") == {"about": someone.api("about"), "heat": None}  # the page asks for it when it is there
 
 
+def test_the_first_answer_about_many_segments_opens_none_of_them_to_count(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.first._MOST_COUNTED", 10)
+    someone = browser(view(long))
+    first = someone.api("first")["about"]
+    counted = someone.api("about")
+    assert (first["samples"], first["sampled"]) == (None, True)
+    assert counted["samples"] > 900
+    assert {**first, "samples": counted["samples"]} == counted
+
+
 def test_a_longer_window_has_several_seconds_a_column(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.web.heat_cells.MOST_COLUMNS", 100)
     heat = browser(view(long)).api("heat")

@@ -80,6 +80,23 @@ def test_seconds_can_be_put_again_and_beyond_the_end() -> None:
     assert parts[:15].sum() == 15 * 10 + 10
 
 
+@pytest.mark.parametrize("told", [0, 1, 6])
+def test_cores_that_nobody_told_of_find_their_place(told: int) -> None:
+    outline = Outline(BEGIN, 20, told, 10.0)
+    time, core = np.repeat(BEGIN + np.arange(20) * SECOND, 3), np.tile([0, 5, 300], 20)
+    outline.put(0, 10, summarise(time[:30], core[:30], np.full(30, USER, dtype=np.int8)))
+    outline.put(10, 20, summarise(time[30:], core[30:] + 1, np.full(30, SYSTEM, dtype=np.int8)))
+    cores, counts, _ = outline.worst(edges(30, 3))
+    assert cores == [0, 5, 300, 1, 6, 301]
+    assert counts[:, USER].tolist() == [[1, 0, 0]] * 3 + [[0, 0, 0]] * 3
+    assert counts[:, SYSTEM].tolist() == [[0, 0, 0]] * 3 + [[0, 1, 0]] * 3
+    assert counts.sum() == 6
+
+
+def test_cores_that_cannot_be_take_no_memory() -> None:
+    assert Outline(BEGIN, 20, 10**9, 10.0)._counts.nbytes < 200 << 20
+
+
 def test_a_log_of_months_takes_little(tmp_path: Path) -> None:
     months = Outline(0, 180 * 86_400, 96, 97)
     assert months._counts.nbytes + sum(each.nbytes for each in months._shares.values()) < 100 << 20

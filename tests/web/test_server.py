@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -101,6 +102,26 @@ def test_a_recording_is_shown_alone(recorded: str, tmp_path: Path, capsys: pytes
     assert main(["view", recorded, str(other), "--no-open"]) == 64
     assert "shown alone" in capsys.readouterr().err
     assert main(["view", str(tmp_path / "nothing"), "--no-open"]) == 3
+
+
+@pytest.mark.parametrize("damage", ["mark", "chapter", "empty"])
+def test_a_recording_that_cannot_be_read_ends_it_with_a_sentence(recorded: str, tmp_path: Path, damage: str) -> None:
+    """It may have an address by then: what is in it is looked at while the page is loaded."""
+    path = shutil.copytree(recorded, tmp_path / "r")
+    chapters = [chapter.parent for chapter in path.glob("*/chapter.json")]
+    if damage == "mark":
+        (path / "recording.json").write_text('{"schema": "exhume.recording/99"}')
+    for chapter in chapters if damage == "chapter" else ():
+        (chapter / "chapter.json").write_text("{")
+    for chapter in chapters if damage == "empty" else ():
+        shutil.rmtree(chapter)
+    with served(str(path)) as (process, url):
+        assert process.wait(20) == 3
+        assert not url or damage != "empty"
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert str(path) in told
+        assert "Traceback" not in told
 
 
 def test_a_page_that_waits_does_not_keep_it_from_ending(recorded: str) -> None:

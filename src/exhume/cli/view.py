@@ -36,6 +36,7 @@ times: 12:04:31.5 (local), RFC 3339, +90s from its begin, -30s from its end, 123
 
 exit code: 0 ended by Ctrl-C, 3 could not (nothing there, not readable, port taken), 64 wrong usage"""
 
+_MARK, _CHAPTER = "recording.json", "chapter.json"  # as recording/layout.py has them
 _NEEDED = ("starlette", "uvicorn", "anyio", "h11", "pyarrow")
 
 
@@ -69,19 +70,18 @@ def port(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
-
     _look_for_modules()
-    thresholds = section(load(args.config), "thresholds", Thresholds)
-    # What is loaded until here both need: who looks at the file, and the server.
+    # Before anything else is loaded: who looks at the file has the longest way to the first picture.
     coming = _coming(args) if _can_be_looked_at(args) else None
     try:
+        from exhume.config import load, section
+        from exhume.findings.thresholds import Thresholds
         from exhume.web.listening import Listening
 
-        # What is wrong with what was asked for is told before there is an address.
-        shown = None
-        if coming is None or args.event or any(one is not None for one in (args.at, args.start, args.end, args.span_ns)):
+        thresholds = section(load(args.config), "thresholds", Thresholds)
+        # What is wrong with what was asked for is told before there is an address, as far as that is known without reading it.
+        shown, part = None, any(one is not None for one in (args.at, args.start, args.end, args.span_ns))
+        if part or args.event or (coming is None and not _is_recording(args)):
             shown = _looked(args, coming) if coming is not None else _Shown(*_folder(args))
             moments.window(args, shown.folder)
         listening = Listening(args.host, args.port)
@@ -114,6 +114,22 @@ def _can_be_looked_at(args: argparse.Namespace) -> bool:
     from exhume.recorder.glance import begins_as_one
 
     return len(args.recording) == 1 and not args.boot and begins_as_one(args.recording[0])
+
+
+def _is_recording(args: argparse.Namespace) -> bool:
+    """What looks like one that has begun, and is ours to read: it is opened while the page is loaded."""
+    given = _named(args)
+    if len(given) != 1 or args.boot or not os.access(os.path.join(given[0], _MARK), os.R_OK):
+        return False
+    return any(os.access(os.path.join(given[0], name, _CHAPTER), os.R_OK) for name in os.listdir(given[0]))
+
+
+def _named(args: argparse.Namespace) -> list[str]:
+    if args.recording:
+        return list(args.recording)
+    from exhume.cli.record import DEFAULT
+
+    return [DEFAULT]
 
 
 def _coming(args: argparse.Namespace) -> "Bringing":
@@ -159,11 +175,7 @@ def _say(notes: list[str]) -> None:
 
 def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
     """What was named, opened, and what to call it. Several files become one recording that goes when we do."""
-    given = args.recording
-    if not given:
-        from exhume.cli.record import DEFAULT
-
-        given = [DEFAULT]
+    given = _named(args)
     if len(given) == 1:
         args.recording = given[0]
         return opening.folder(args), os.path.basename(os.path.abspath(given[0])) if given[0] != "-" else "stdin"
@@ -224,10 +236,7 @@ def _serve(
         from exhume.web.store import Store
         from exhume.web.view import View
 
-        found = shown
-        if found is None:
-            assert coming is not None
-            found = _looked(args, coming)
+        found = shown or (_looked(args, coming) if coming is not None else _Shown(*_folder(args)))
         window = moments.window(args, found.folder)
         store = Store(found.folder, found.name, thresholds, found.coming)
         return View(store, None if window.whole else (window.start, window.end))

@@ -24,6 +24,7 @@ CONTEXT_KERNEL, CONTEXT_USER, CONTEXT_MAX = (1 << 64) - 128, (1 << 64) - 512, (1
 CONTEXT_GUEST_KERNEL, CONTEXT_GUEST_USER = (1 << 64) - 2176, (1 << 64) - 2560
 
 _LAST = (1 << 63) - 1
+_LOWER = (1 << 32) - 1
 # One bit of the flags: PERF_RECORD_MISC_COMM_EXEC, _MMAP_DATA (not to be executed) and _FORK_EXEC (perf tells of a process
 # that was there before: it has nothing of its parent's).
 _COMM_EXEC = _MMAP_DATA = _FORK_EXEC = 1 << 13
@@ -40,7 +41,10 @@ _WORD = struct.Struct("=Q")
 _DEEPEST = 1 << 16
 # Where more words than that look like records and are none, to go from record to record is cheaper.
 _MOST_JUMPS = 1000
-_KINDS = 128  # those of the kernel are below 32, perf's own from 64 on (enum perf_user_event_type in tools/lib/perf)
+# A record has eight bytes at least, and a whole number of eights; kinds are below 128, those of the kernel below 32, perf's own
+# from 64 on (enum perf_user_event_type in tools/lib/perf). The smallest size taken off, none of up to 32 kB has these bits.
+_SMALLEST = np.uint64(8 << 48)
+_NEVER_SET = np.uint64(1 << 63 | 7 << 48 | 0xFFFFFF80)
 
 
 class Layout(NamedTuple):
@@ -86,19 +90,21 @@ class Samples(NamedTuple):
 def starts(data: bytes) -> Ints:
     """Where each record begins, in words. Half a record ends it, and so does a size that cannot be."""
     # Few words but the first of a record look like one. If each of those that do ends where the next begins, they are it.
-    halves = np.frombuffer(data, dtype=np.uint32, count=len(data) // 8 * 2)
-    begins = np.flatnonzero(halves[::2] - np.uint32(1) < np.uint32(_KINDS))
-    sizes = halves[2 * begins + 1] >> 16
-    fits = (sizes >= 8) & (sizes & 7 == 0)
-    begins = begins[fits]
-    ends: Ints = begins + (sizes[fits] >> 3)
+    words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
+    unlike = words - _SMALLEST
+    unlike &= _NEVER_SET
+    begins = np.flatnonzero(unlike == 0)
+    heads = words[begins]
+    if not (known := heads & np.uint64(0xFFFFFFFF) != 0).all():
+        begins, heads = begins[known], heads[known]
+    ends: Ints = begins + (heads >> np.uint64(51)).view(np.int64)
     if len(begins) and not begins[0]:
         if not (ends[:-1] == begins[1:]).all():  # a chain that led into data: what no record ends at does not begin one
             begins, ends = _linked(begins, ends)
         if (ends[:-1] == begins[1:]).all():
-            after = 2 * int(ends[-1]) + 1
-            if after >= len(halves) or halves[after] < 1 << 16:
-                return np.array(begins[: len(begins) - (after - 1 > len(halves))])
+            after = int(ends[-1])
+            if after >= len(words) or words[after] < 1 << 48:
+                return np.array(begins[: len(begins) - (after > len(words))])
     return _starts_one_by_one(data)
 
 
@@ -215,22 +221,24 @@ def decode(samples: Index, layout: Layout) -> Samples:
         after = at + size - layout.cgroup
         if not (fits := place < after).all():
             at, size, place, after = at[fits], size[fits], place[fits], after[fits]
-        depth = np.minimum(words[place], np.uint64(_DEEPEST)).astype(np.int64)
+        depth = np.minimum(words[place], np.uint64(_DEEPEST)).view(np.int64)
         begin = place + 1
         if not (fits := begin + depth <= after).all():
             at, size, begin, depth = at[fits], size[fits], begin[fits], depth[fits]
     end = begin + depth
     if layout.ip >= 0:
         # Of a guest there is no chain, only the marks of one (perf_callchain_kernel and _user in arch/x86/events/core.c).
-        mode = words[at] >> np.uint64(32) & np.uint64(_CPU_MODE)
-        if len(bare := np.flatnonzero((depth == 0) | (mode >= np.uint64(_GUEST_MODE)))):
-            data, begin, end = _alone(samples, at, layout.ip, mode[bare], bare, begin, end)
+        guest = words[at] & np.uint64(_GUEST_MODE << 32) != 0
+        guest |= depth == 0
+        if len(bare := np.flatnonzero(guest)):
+            mode = words[at[bare]] >> np.uint64(32) & np.uint64(_CPU_MODE)
+            data, begin, end = _alone(samples, at, layout.ip, mode, bare, begin, end)
     nothing = np.zeros(len(at), dtype=np.int64)
     return Samples(
         data=data,
         task=words[at + layout.task].view(np.int64) if layout.task >= 0 else nothing - 1,
         time=words[at + layout.time].view(np.int64) & _LAST if layout.time >= 0 else at,
-        core=words[at + layout.core].astype(np.uint32).astype(np.int64) if layout.core >= 0 else nothing - 1,
+        core=words[at + layout.core].view(np.int64) & _LOWER if layout.core >= 0 else nothing - 1,
         cgroup=words[at + size - layout.cgroup].view(np.int64) if layout.cgroup else nothing,
         begin=begin * 8,
         end=end * 8,

@@ -10,6 +10,7 @@ from exhume.errors import NotYet
 from exhume.recorder.glance import Looked
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.folder import Folder, Segment
+from exhume.recording.layout import Span
 from exhume.recording.plain import Columns
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
@@ -29,6 +30,14 @@ class FirstLook(Folder):
         self.sampled = self.window = looked.window
         self.segments = [Segment(looked.path, *looked.window, sealed=True, pinned="", size=0)]
         self.written = False
+
+    @property
+    def spans(self) -> list[Span]:
+        return [Span("", *self.window, sealed=True)]
+
+    @property
+    def has_samples(self) -> bool:
+        return self._looked.samples > 0
 
     @property
     def boot_id(self) -> str:

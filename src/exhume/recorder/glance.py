@@ -44,6 +44,17 @@ class Glance:
 
     def look(self) -> Looked | None:
         """Once. None where only an import can tell, and where there is no sample, of which that knows more to say."""
+        return self._look(closely=True)
+
+    def look_first(self) -> Looked | None:
+        """The same in less time: whatever a core did that was not idle counts as `user`. `again` can tell, then."""
+        return self._look(closely=False)
+
+    def again(self) -> "Glance | None":
+        """The same file, to be looked at once more."""
+        return glance(self.path, self.wanted, self.anchor)
+
+    def _look(self, closely: bool) -> Looked | None:
         from exhume.profile.importing.perf_data import PerfData
         from exhume.recorder.foreign import Brought, place, tell_clock, tell_file
 
@@ -52,7 +63,7 @@ class Glance:
         try:
             placed = place([file], self.anchor, brought)
             offset = placed.offset(file)
-            sketch = file.content.sketch(offset)
+            sketch = file.content.sketch(offset, closely)
         finally:
             self.close()
         if sketch is None or not sketch.samples:

@@ -122,6 +122,15 @@ class Folder:
         return found
 
     @property
+    def spans(self) -> list[Span]:
+        """The same by their names alone."""
+        return [span for _, span in self._all()]
+
+    @property
+    def has_samples(self) -> bool:
+        return any(chapter.sampled(span) for chapter, span in self._all())
+
+    @property
     def boot_id(self) -> str:
         """Of the boot that was asked for."""
         return self.boots[self._boot - 1]

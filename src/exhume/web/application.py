@@ -122,8 +122,9 @@ class Application:
         endpoint = ENDPOINTS.get(path)
         if endpoint is None:
             return error(404, "there is nothing at this address")
-        if path == _FIRST and not self._view.done():
-            self._opening.asked.set()
+        if path != _FIRST:
+            self._opening.drawn.set()
+        elif not self._view.done():
             early = await asyncio.wrap_future(self._opening.early)
             if early is not None:
                 return Response(early, media_type="application/json")

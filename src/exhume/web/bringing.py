@@ -3,12 +3,11 @@ the heat map, and imports it then.
 
 The process is forked before anything is loaded, and looks while the server is getting ready. It says what it found, how far
 it is and what came of it through a pipe, as pickles, and ends with the server: another pipe ends then. Before all that it says
-what the page asks for first, as the bytes that answer it: those go out before the server has loaded what others take.
+what the page asks for first, as the bytes that answer it: those go out before the server has loaded what others take, and
+before it was looked at what the cores did when they were not idle.
 """
 
-import json
 import os
-import pickle
 import signal
 import struct
 import sys
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct("<Q")
 _STEP_S: Final = 0.05
 _NICE: Final = 10
-DRAWS_S: Final = 0.06
-"""What a browser takes to draw what it was given first: what follows waits so long, and does not compete with it."""
+# What a browser takes to draw what it was given first: what follows waits so long, and does not compete with it.
+_DRAWS_S: Final = 0.06
 
 
 class Failed(NamedTuple):
@@ -123,6 +122,8 @@ class Bringing:
         data = self._read(_SIZE.unpack(size)[0]) if size else b""
         if not data:
             return "failed", Failed("the process that reads it was ended", ExhumeError.exit_code)
+        import pickle
+
         kind, found = pickle.loads(data)
         return kind, found
 
@@ -141,15 +142,15 @@ def _child(look: Callable[[], Glance | None], directory: str, told: int, alive: 
         os.setsid()  # Ctrl-C is the server's to pass on
         end_with(alive)
         glance = look()
-        looked = glance.look() if glance is not None else None
-        if looked is not None:
-            from exhume.web.first import of_look
-
-            _say(told, "early", json.dumps(of_look(looked), separators=(",", ":"), allow_nan=False).encode("ascii"))
+        looked = glance.look_first() if glance is not None else None
+        if glance is not None and looked is not None:
+            _say(told, "early", _answer(looked))
+            time.sleep(_DRAWS_S)
+            closer = glance.again()
+            looked = closer.look() if closer is not None else None
         _say(told, "looked", looked)
         os.nice(_NICE)
         if glance is not None:
-            time.sleep(DRAWS_S)
             _say(told, "done", _import(glance, directory, told))
         code = 0
     except ExhumeError as error:
@@ -158,6 +159,14 @@ def _child(look: Callable[[], Glance | None], directory: str, told: int, alive: 
         _say(told, "failed", Failed(f"{type(bug).__name__}: {bug}", ExhumeError.exit_code))
     finally:
         os._exit(code)
+
+
+def _answer(looked: Looked) -> bytes:
+    import json
+
+    from exhume.web.first import of_look
+
+    return json.dumps(of_look(looked), separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def _import(glance: Glance, directory: str, told: int) -> list[str]:
@@ -175,6 +184,8 @@ def _import(glance: Glance, directory: str, told: int) -> list[str]:
 
 
 def _say(told: int, kind: str, found: object) -> None:
+    import pickle
+
     data = pickle.dumps((kind, found), protocol=5)
     view = memoryview(_SIZE.pack(len(data)) + data)
     while view:

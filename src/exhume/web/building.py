@@ -33,7 +33,8 @@ _COARSE = 8
 _THREADS = 2
 # How long a part of it waits for those who are asked something.
 _POLITE_S = 0.25
-_SOME_S = 1.0
+# Who asks first waits for so many parts, and no longer than that.
+_SOME, _SOME_S = 2, 1.0
 
 Range = tuple[int, int]
 """Cells of the outline, the last one outside."""
@@ -56,7 +57,7 @@ class Builder:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._some = threading.Event()
-        """Something was read, or there is nothing."""
+        """A few parts were read, or there are no more."""
         self._thread = threading.Thread(target=self._run, name="exhume-outline", daemon=True)
 
     def start(self) -> None:
@@ -64,6 +65,7 @@ class Builder:
 
     def stop(self) -> None:
         self._stop.set()
+        self._some.set()  # nobody waits for it any more
 
     @property
     def ready(self) -> float:
@@ -99,9 +101,11 @@ class Builder:
         folder = self._store.folder
         ranges, settled = self._ranges(folder)
         with ThreadPoolExecutor(_THREADS, "exhume-outline") as threads:
-            for number, _ in enumerate(threads.map(lambda part: self._read_cores(folder, *part), spread(ranges)), 1):
+            reading = threads.map(lambda part: self._read_cores(folder, part[0] >= _SOME, *part[1]), enumerate(spread(ranges)))
+            for number, _ in enumerate(reading, 1):
                 self._first_pass = max(self._first_pass, number / len(ranges))
-                self._some.set()
+                if number >= min(_SOME, len(ranges)):
+                    self._some.set()
         if self._stop.is_set():
             return
         for number, part in enumerate(ranges, 1):
@@ -119,16 +123,18 @@ class Builder:
         end = outline.place(folder.window[1]) + 1
         if self._done >= end:
             return [], self._done
-        segments = folder.segments
-        begins = sorted({outline.place(segment.start) for segment in segments})[::_SEGMENTS]
+        spans = folder.spans
+        begins = sorted({outline.place(span.start) for span in spans})[::_SEGMENTS]
         edges = [self._done, *(at for at in begins if at > self._done), end]
         edges = sorted({edge for edge in edges if edge <= end})
-        open_from = min((outline.place(one.start) for one in segments if not one.sealed), default=end)
+        open_from = min((outline.place(one.start) for one in spans if not one.sealed), default=end)
         settled = open_from - -(-_LATE_S // outline.width) if self._store.live else end
         return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
 
-    def _read_cores(self, folder: Folder, start: int, end: int) -> None:
-        if self._some.is_set():  # those who ask wait for the first part themselves
+    def _read_cores(self, folder: Folder, later: bool, start: int, end: int) -> None:
+        if later:
+            self._some.wait(_SOME_S)  # those who ask wait for that, too, and go first then
+        if self._some.is_set():
             self._quiet.wait(_POLITE_S)
         if self._stop.is_set():
             return

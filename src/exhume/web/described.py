@@ -27,7 +27,9 @@ class Shown(NamedTuple):
     """At the origin."""
     live: bool
     hz: int
-    samples: int
+    samples: int | None
+    """None where they were not counted."""
+    sampled: bool
     boots: list[str]
     notes: list[str]
 
@@ -47,7 +49,7 @@ def described(shown: Shown) -> dict[str, Any]:
         "live": shown.live,
         "hz": shown.hz,
         "samples": shown.samples,
-        "sampled": shown.samples > 0,
+        "sampled": shown.sampled,
         "boots": shown.boots,
         "version": __version__,
         "notes": shown.notes[:20],

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Of more seconds than that the heat map comes from the outline, which is filled little by little: the page asks for it then.
 _MOST_S = 600
+# Of more segments than that samples are not counted before the first picture.
+_MOST_COUNTED = 20
 
 
 def first(view: "View", query: "Query") -> dict[str, Any]:
@@ -23,7 +25,7 @@ def first(view: "View", query: "Query") -> dict[str, Any]:
     from exhume.web.overview import about
     from exhume.web.parameters import Query
 
-    told = about(view, query)
+    told = about(view, query, counted=len(view.store.folder.spans) <= _MOST_COUNTED)
     if not 0 < told["duration_us"] <= _MOST_S * 1_000_000 or not told["sampled"] or told["live"]:
         return {"about": told, "heat": None}
     start = int(told["start_ns"])
@@ -49,6 +51,7 @@ def of_look(looked: Looked) -> dict[str, Any]:
         live=False,
         hz=hz if isinstance(hz, int) and hz > 0 else 0,
         samples=looked.samples,
+        sampled=looked.samples > 0,
         boots=[looked.node.boot_id],
         notes=[],
     )

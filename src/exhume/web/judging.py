@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exhume.findings.model import Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
 from exhume.web import children
+
+if TYPE_CHECKING:
+    from exhume.findings.model import Finding
 
 MOST_SPANS = 500
 
@@ -44,7 +46,7 @@ def incidents(document: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _when(finding: Finding, origin: int) -> dict[str, Any]:
+def _when(finding: "Finding", origin: int) -> dict[str, Any]:
     """The longest of its spans, by time."""
     longest = sorted(finding.spans, key=lambda span: span.start - span.end)[:MOST_SPANS]
     spans = sorted((span.start, span.end, span.core) for span in longest)

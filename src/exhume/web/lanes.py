@@ -91,14 +91,11 @@ def _cores(counted: Counted, edges: Ints, window: tuple[int, int], most: int | N
     kernel = strips["system"] + strips["softirq"]
     busy = kernel + strips["user"]
     odd = oddness(busy, kernel)
-    order = np.lexsort((-np.nansum(kernel, axis=1), -np.round(odd, 6)))[:most].tolist()
+    order = np.lexsort((-np.nansum(kernel, axis=1), -np.round(odd, 6)))[:most]
+    told = [shares(strip[order]) for strip in strips.values()]
     return [
-        {
-            "core": counted.cores[i],
-            "odd": round(float(odd[i]), 3),
-            **{name: shares(strip[i]) for name, strip in strips.items()},
-        }
-        for i in order
+        {"core": counted.cores[i], "odd": round(float(odd[i]), 3), **dict(zip(strips, of_core, strict=True))}
+        for i, *of_core in zip(order.tolist(), *told, strict=True)
     ]
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from exhume.findings.stalls import Stall, stalls
 from exhume.recording.recording import Recording
+
+if TYPE_CHECKING:
+    from exhume.findings.stalls import Stall
 
 TABLES = ("events", "units", "anchors")
 MOST_FLAGS = 400
@@ -89,12 +91,14 @@ def _flags(recording: Recording) -> Iterable[Flag]:
 
 
 def _bars(recording: Recording) -> Iterable[Bar]:
+    from exhume.findings.stalls import stalls  # the first picture does not wait for these
+
     for stall in stalls(recording):
         name = stall.device or {"runqueue": "runnable threads"}.get(stall.what, stall.what) or "softirq"
         yield Bar(f"{name} late", stall.start, stall.end, stall.core, _told(stall))
 
 
-def _told(stall: Stall) -> str:
+def _told(stall: "Stall") -> str:
     told = f"{stall.ms:,} ms"
     if stall.who is not None:
         told += f", {stall.who.comm or 'somebody'} had the core"

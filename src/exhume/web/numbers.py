@@ -21,10 +21,11 @@ def numbers(values: NDArray[np.floating[Any]], digits: int) -> list[float | int 
     return [value if there else None for value, there in zip(found, known, strict=True)]
 
 
-def shares(values: NDArray[np.floating[Any]]) -> str:
+def shares(rows: NDArray[np.floating[Any]]) -> list[str]:
     """Shares from 0 to 1 as bytes from 0 to 254; 255 is not known."""
-    scaled = np.rint(np.clip(np.nan_to_num(values), 0.0, 1.0) * _FULL)
-    return encoded(np.where(np.isnan(values), UNKNOWN, scaled).astype(np.uint8))
+    unknown = np.isnan(rows)
+    scaled = np.rint(np.clip(np.where(unknown, 0.0, rows), 0.0, 1.0) * _FULL)
+    return [encoded(row) for row in np.where(unknown, UNKNOWN, scaled).astype(np.uint8)]
 
 
 def encoded(values: NDArray[np.uint8]) -> str:

@@ -15,8 +15,8 @@ class Opening:
         self.view: Future[View] = Future()
         self.early: Future[bytes | None] = Future()
         """What answers the page's first question while there is no view; None where that needs one."""
-        self.asked = threading.Event()
-        """The page has asked its first question: all its files that the first picture takes are there."""
+        self.drawn = threading.Event()
+        """Something else was asked than the page's first question: what answers that is on the screen by then."""
         for each in (self.view, self.early):
             each.set_running_or_notify_cancel()
 

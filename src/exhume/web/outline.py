@@ -38,26 +38,30 @@ class Outline:
         self.cores: list[int] = []
         """In the order in which they were met."""
         self._lock = threading.Lock()
-        self._known = np.zeros(0, dtype=np.bool_)
-        self._recorded = np.zeros(0, dtype=np.bool_)
-        self._shares: dict[str, Shares] = {name: np.zeros(0, dtype=np.float32) for name in ("kernel", "busy")}
+        cells = self._room(self.place(first + seconds * SECOND))
+        self._known, self._recorded = np.zeros(cells, dtype=np.bool_), np.zeros(cells, dtype=np.bool_)
+        self._shares: dict[str, Shares] = {name: np.full(cells, np.nan, dtype=np.float32) for name in ("kernel", "busy")}
         """The worst core's kernel time, the mean of what all do, and lines by their key; not a number where not known."""
-        self._counts = np.zeros((0, 0, len(CLASSES)), dtype=np.uint16)
-        self._in_kernel = np.zeros((0, 0), dtype=np.uint16)
+        # Memory that nothing was put into yet is none: the kernel gives it when it is written to.
+        room = max(0, min(cores, 2 * MOST_CORE_CELLS // cells))
+        self._counts = np.zeros((cells, room, len(CLASSES)), dtype=np.uint16)
+        self._in_kernel = np.zeros((cells, room), dtype=np.uint16)
+        """Both with room for cores that were not met yet."""
         self._offsets: dict[int, NDArray[np.uint16]] = {}
         """By hour: busy samples of all cores in every fiftieth of its seconds."""
-        self._grow(self.place(first + seconds * SECOND))
 
     def __len__(self) -> int:
         return len(self._known)
 
+    def _room(self, cells: int) -> int:
+        """For so many, and for what a live recording adds in a while."""
+        return cells + -(-_SPARE_S // self.width)
+
     def _grow(self, cells: int) -> None:
-        """Room for so many, and for what a live recording adds in a while."""
-        more = cells + -(-_SPARE_S // self.width) - len(self)
+        more = self._room(cells) - len(self)
         self._known, self._recorded = np.pad(self._known, (0, more)), np.pad(self._recorded, (0, more))
         self._shares = {name: np.pad(each, (0, more), constant_values=np.nan) for name, each in self._shares.items()}
-        self._counts = np.pad(self._counts, ((0, more), (0, 0), (0, 0)))
-        self._in_kernel = np.pad(self._in_kernel, ((0, more), (0, 0)))
+        self._counts, self._in_kernel = _longer(self._counts, 0, more), _longer(self._in_kernel, 0, more)
 
     def place(self, time: int) -> int:
         """The cell that a moment is in."""
@@ -81,8 +85,8 @@ class Outline:
             column = self._columns_of(summary.core)
             sums = np.zeros((end - start, len(self.cores), len(CLASSES)))
             np.add.at(sums, (at, column), counts)
-            self._counts[start:end] = np.minimum(sums, _MOST)
-            self._in_kernel[start:end] = np.minimum(sums[:, :, _KERNEL].sum(axis=2), _MOST)
+            self._counts[start:end, : len(self.cores)] = np.minimum(sums, _MOST)
+            self._in_kernel[start:end, : len(self.cores)] = np.minimum(sums[:, :, _KERNEL].sum(axis=2), _MOST)
             there = np.bincount(at, minlength=end - start) > 0
             self._shares["kernel"][start:end] = np.where(there, shares[0], np.nan)
             self._shares["busy"][start:end] = np.where(there, shares[1] / (max(1, len(self.cores)) * self.width), np.nan)
@@ -93,8 +97,8 @@ class Outline:
         new = sorted(set(np.unique(cores).tolist()) - set(self.cores))
         if new:
             self.cores = [*self.cores, *new]
-            self._counts = np.pad(self._counts, ((0, 0), (0, len(new)), (0, 0)))
-            self._in_kernel = np.pad(self._in_kernel, ((0, 0), (0, len(new))))
+            if (more := len(self.cores) - self._in_kernel.shape[1]) > 0:
+                self._counts, self._in_kernel = _longer(self._counts, 1, more), _longer(self._in_kernel, 1, more)
         order = np.argsort(self.cores, kind="stable")
         found: Ints = order[np.searchsorted(np.array(self.cores, dtype=np.int64)[order], cores)] if len(cores) else cores
         return found
@@ -146,13 +150,20 @@ class Outline:
         """By core, class and column: of the cells of a column the one with most kernel time; and what a cell may count."""
         low, high = self._cells(edges)
         with self._lock:
-            rows, inside = _rows(low, high, len(self))
             chosen = np.zeros((len(low), len(self.cores), len(CLASSES)))
-            if self.cores and len(self):
-                pick = np.where(inside[:, :, None], self._in_kernel[rows], 0).argmax(axis=1)
+            some = self._any_recorded(low, high)
+            if len(some):
+                rows, inside = _rows(low[some], high[some], len(self))
+                pick = np.where(inside[:, :, None], self._in_kernel[rows, : len(self.cores)], 0).argmax(axis=1)
                 at, there = (np.take_along_axis(each, pick, axis=1) for each in (rows, inside))
-                chosen = np.where(there[..., None], self._counts[at, np.arange(len(self.cores))], 0).astype(np.float64)
+                chosen[some] = np.where(there[..., None], self._counts[at, np.arange(len(self.cores))], 0)
             return list(self.cores), chosen.transpose(1, 2, 0), self.a_second * self.width
+
+    def _any_recorded(self, low: Ints, high: Ints) -> Ints:
+        """The columns that have something in them: most have not while a long recording is being read."""
+        reached = np.append(0, np.cumsum(self._recorded))
+        begin, end = (np.clip(each, 0, len(self)) for each in (low, np.maximum(high, low + 1)))
+        return np.flatnonzero(reached[end] > reached[begin])
 
     def _cells(self, edges: Ints) -> tuple[Ints, Ints]:
         """The cells that columns take in: at least the one that a column lies in."""
@@ -171,6 +182,14 @@ class Outline:
             cells = (first + np.arange(seconds)) // self.width
             inside = (cells >= 0) & (cells < len(self))
             return found, inside & self._recorded[np.clip(cells, 0, max(0, len(self) - 1))]
+
+
+def _longer(array: NDArray[np.uint16], axis: int, more: int) -> NDArray[np.uint16]:
+    shape = list(array.shape)
+    shape[axis] += more
+    found = np.zeros(shape, dtype=np.uint16)
+    found[tuple(map(slice, array.shape))] = array
+    return found
 
 
 def _seconds(at: Ints, counts: NDArray[np.float64], a_second: float, cells: int) -> tuple[Any, Any]:

@@ -10,7 +10,8 @@ from exhume.web.view import View
 MOST_COLUMNS = 4096
 
 
-def about(view: View, query: Query) -> dict[str, Any]:
+def about(view: View, query: Query, counted: bool = True) -> dict[str, Any]:
+    """To count samples takes a look into every segment."""
     store, folder = view.store, view.store.folder
     _, end = store.window(folder)
     shown = Shown(
@@ -23,7 +24,8 @@ def about(view: View, query: Query) -> dict[str, Any]:
         real_ns=folder.real_ns(store.origin),
         live=store.live,
         hz=store.hz,
-        samples=view.samples(folder),
+        samples=view.samples(folder) if counted else None,
+        sampled=folder.has_samples,
         boots=folder.boots,
         notes=folder.notes,
     )

@@ -1,7 +1,6 @@
 """Serving a view on a socket that listens already, until Ctrl-C."""
 
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from exhume.web.application import application
-from exhume.web.bringing import DRAWS_S
 from exhume.web.listening import Listening
 from exhume.web.opening import Opening
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 100
 _PATIENCE_S = 1
-# How long what a view takes is not loaded for the sake of a page that loads its files: two at once take longer than both.
+# How long what a view takes is not loaded for the sake of a page that draws its first picture: two at once take longer.
 _LOADS_S = 1.0
 
 
@@ -58,9 +56,10 @@ def serve(make: "Callable[[], View]", listening: Listening, early: Callable[[], 
 
     def made() -> None:
         try:
-            opening.early.set_result(early() if early is not None else None)
-            if early is not None and opening.asked.wait(_LOADS_S):
-                time.sleep(DRAWS_S)
+            first = early() if early is not None else None
+            opening.early.set_result(first)
+            if first is not None:
+                opening.drawn.wait(_LOADS_S)
             found = make()
             found.start()
             opening.view.set_result(found)

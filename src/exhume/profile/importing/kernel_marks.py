@@ -155,9 +155,10 @@ class _Lines:
         """Those of functions that classes.py knows. Few begin with the same four letters as one of them."""
         name = max(self._text.find(b" "), 1) + 3  # addresses are as wide in every line
         some = np.flatnonzero(self._ends - self._starts > name + 2)
-        letters = np.zeros(len(some), dtype=np.uint32)
-        for at in range(4):
-            letters = letters << np.uint32(8) | self._raw[np.minimum(self._starts[some] + name + at, len(self._raw) - 1)]
+        if not len(some):
+            return []
+        fours: NDArray[np.uint32] = np.ndarray(len(self._text) - 3, dtype="<u4", buffer=self._text, strides=(1,))
+        letters = fours[self._starts[some] + name]  # with the end of the line they are four at least
         place = np.minimum(np.searchsorted(_LETTERS, letters), len(_LETTERS) - 1)
         alike = some[_LETTERS[place] == letters].tolist()
         return [line for line in alike if _mark(self[line][name:]) and self.is_code(line)]
@@ -193,7 +194,7 @@ def _mark(name: bytes) -> int:
 def _letters() -> NDArray[np.uint32]:
     """The first four of each name that counts; of a shorter one with what may follow it."""
     found = {f"{name}{after}"[:4].encode() for name in classes.MARKED for after in (".", "\n", "\t")}
-    return np.array(sorted(int.from_bytes(each, "big") for each in found), dtype=np.uint32)
+    return np.array(sorted(int.from_bytes(each, "little") for each in found), dtype=np.uint32)
 
 
 _LETTERS: Final = _letters()

@@ -1,6 +1,6 @@
 """What each core did when each sample was taken, and nothing else of it: no names of processes, no stacks, no order.
 
-That takes a fraction of the time of an import and is all that a first heat map shows. The classes are those that an import
+That takes a fraction of the time of an import and is all that cores and a heat map show. The classes are those that an import
 gives (profile/classes.py), from the kernel's part of each chain; only the addresses that say something are looked at closely.
 """
 
@@ -31,18 +31,22 @@ _IDLE, _USER, _SYSTEM, _SOFTIRQ, _IRQ = (np.int8(CLASSES.index(kind)) for kind i
 
 
 class Sketch:
-    """Counts of samples by core, second and class. `offset` is added to all their times."""
+    """Counts of samples by core, second and class. `offset` is added to all their times.
 
-    def __init__(self, load: Callable[[], Marks | None], decode: Callable[[Index], Decoded], offset: int = 0) -> None:
+    Unless looked at closely, only idle samples are told from others, and those all count as `user`: that is known of most
+    samples without their chains, and a heat map needs no more.
+    """
+
+    def __init__(
+        self, load: Callable[[], Marks | None], decode: Callable[[Index], Decoded], offset: int = 0, closely: bool = True
+    ) -> None:
         """`load` has None where the kernel's functions have no names: they are loaded while the first samples come."""
-        self._decode, self._offset = decode, offset
+        self._decode, self._offset, self._closely = decode, offset, closely
         self._marks: list[Marks | None] = []
         self._loading = threading.Thread(target=lambda: self._marks.append(load()), name="exhume-kallsyms", daemon=True)
         self._loading.start()
         self._held: list[Decoded] = []
-        self._parts: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
-        self._waiting = 0
-        self._summary: list[Summary] = []
+        self._counts = _Counts()
         self.samples = 0
         self.first, self.last = _NEVER, 0
 
@@ -51,7 +55,13 @@ class Sketch:
         each = self._decode(records)
         if not len(each.time):
             return
+        if self._offset:
+            each = each._replace(time=each.time + self._offset)
         self.samples += len(each.time)
+        self.first, self.last = min(self.first, int(each.time.min())), max(self.last, int(each.time.max()))
+        if not self._closely and (each.task & _PID).all():
+            self._counts.add(each, np.full(len(each.time), _USER))
+            return
         self._held.append(each)
         if len(self._held) > _MOST_HELD or self._marks:
             self._take_held()
@@ -59,29 +69,68 @@ class Sketch:
     def end(self) -> None:
         """Nothing is added any more."""
         self._take_held()
-        if self._parts:
+
+    def summary(self) -> Summary:
+        return self._counts.summary()
+
+    def _take_held(self) -> None:
+        if self._held:
+            self._loading.join()
+        classify = classes_of if self._closely else idle_or_not
+        for each in self._held:
+            self._counts.add(each, classify(each, self._marks[0]))
+        self._held = []
+
+
+class _Counts:
+    """Summaries of batches, added up."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
+        self._waiting = 0
+        self._summaries: list[Summary] = []
+
+    def add(self, each: Decoded, kind: NDArray[np.int8]) -> None:
+        self._parts.append((each.time, each.core, kind))
+        self._waiting += len(kind)
+        if self._waiting > _MOST:
             self._count()
 
     def summary(self) -> Summary:
-        return join(self._summary)
-
-    def _take_held(self) -> None:
-        self._loading.join()
-        for each in self._held:
-            time = each.time + self._offset if self._offset else each.time
-            self._parts.append((time, each.core, classes_of(each, self._marks[0])))
-            self._waiting += len(time)
-            self.first, self.last = min(self.first, int(time.min())), max(self.last, int(time.max()))
-            if self._waiting > _MOST:
-                self._count()
-        self._held = []
+        if self._parts:
+            self._count()
+        return join(self._summaries)
 
     def _count(self) -> None:
         time, core, kind = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
-        self._summary.append(summarise(time, core, kind))
-        if len(self._summary) > _MOST_COUNTS:
-            self._summary = [join(self._summary)]
+        self._summaries.append(summarise(time, core, kind))
+        if len(self._summaries) > _MOST_COUNTS:
+            self._summaries = [join(self._summaries)]
         self._parts, self._waiting = [], 0
+
+
+def idle_or_not(each: Decoded, marks: Marks | None) -> NDArray[np.int8]:
+    """The place of `idle` for those that are, that of `user` for all others. Only chains of idle tasks are looked at."""
+    found = np.full(len(each.task), _USER)
+    rows = np.flatnonzero(each.task & _PID == 0)
+    if not len(rows):
+        return found
+    if len(rows) < len(found) // 2:
+        of_some = _only(each, rows)
+    else:  # to copy them would take longer
+        of_some = each._replace(task=each.task[rows], begin=each.begin[rows], end=each.end[rows])
+    found[rows[classes_of(of_some, marks) == _IDLE]] = _IDLE
+    return found
+
+
+def _only(each: Decoded, rows: Ints) -> Decoded:
+    """Some of the samples, with nothing but their own chains."""
+    words = np.frombuffer(each.data, dtype=np.uint64, count=len(each.data) // 8)
+    begin = each.begin[rows] >> 3
+    depth = (each.end[rows] >> 3) - begin
+    to = np.cumsum(depth) - depth
+    chains = words[np.repeat(begin - to, depth) + np.arange(int(depth.sum()))]
+    return each._replace(data=chains.tobytes(), task=each.task[rows], begin=8 * to, end=8 * (to + depth))
 
 
 def classes_of(each: Decoded, marks: Marks | None) -> NDArray[np.int8]:

@@ -15,7 +15,7 @@ import {span} from './state.js';
  * @property {boolean} has_wall
  * @property {boolean} live
  * @property {number} hz
- * @property {number} samples
+ * @property {number | null} samples null where they were not counted
  * @property {boolean} sampled
  * @property {unknown[]} boots
  * @property {string} version

@@ -92,6 +92,37 @@ export function buffer(width, height) {
 }
 
 /**
+ * Lays a buffer that covers one span over a window that shows another.
+ * @param {Context} context
+ * @param {HTMLCanvasElement} picture
+ * @param {import('./axis.js').Span} covers
+ * @param {import('./axis.js').Span} shown
+ * @param {import('./axis.js').Plot} plot
+ * @param {number} top
+ * @param {number} height
+ */
+export function laid(context, picture, covers, shown, plot, top, height) {
+  const from = Math.max(covers.from, shown.from), to = Math.min(covers.to, shown.to);
+  if (to <= from) return;
+  const perColumn = (covers.to - covers.from) / picture.width;
+  // Whole columns, clipped: a part of one would be stretched wrongly.
+  const first = Math.floor((from - covers.from) / perColumn), last = Math.min(picture.width, Math.ceil((to - covers.from) / perColumn));
+  const [left, right] = [first, last].map((column) => toX(covers.from + column * perColumn, shown, plot));
+  context.save();
+  context.beginPath();
+  context.rect(plot.left, top, plot.width, height);
+  context.clip();
+  context.imageSmoothingEnabled = false;
+  context.drawImage(picture, first, 0, last - first, picture.height, left, top, right - left, height);
+  context.restore();
+}
+
+/** Whether a bit of a bitmap is set. @param {Uint8Array} bitmap @param {number} at */
+export function marked(bitmap, at) {
+  return ((bitmap[at >> 3] >> (at & 7)) & 1) === 1;
+}
+
+/**
  * A text of the node, with what is not seen or turns the line around made visible: names come from anybody.
  * @param {string} text
  */

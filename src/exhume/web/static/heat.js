@@ -4,10 +4,8 @@
 // selected, to the fiftieth of a second.
 import {between, lasting, plotOf, told, toTime, toX, widened} from './axis.js';
 import {bytes, isAbort} from './api.js';
-import {buffer, laneName, plane, scale, SMALL} from './canvas.js';
+import {buffer, laid, laneName, marked, plane, scale, SMALL} from './canvas.js';
 import {heatStops, pixel, ramp, rgb, theme, themed} from './colours.js';
-import {gestures} from './gestures.js';
-import {laid, marked} from './strips.js';
 
 const TOP = 4, HEIGHT = 200, SCALE = 22, REST_MS = 80, AGAIN_MS = 1000, SECOND = 1_000_000;
 
@@ -216,7 +214,8 @@ export function mountHeat(element, store, api) {
     return [`${told(time, clock)}, ${wide}`, `${count.toLocaleString('en')} samples`];
   }
 
-  gestures(picture.canvas, store, {plot, at, say, select: cells});
+  // Nobody points at it before it is there.
+  void shown.then(() => import('./gestures.js')).then(({gestures}) => gestures(picture.canvas, store, {plot, at, say, select: cells}));
   /** The end of a selection lies after the last cell. @param {number} one @param {number} other */
   function cells(one, other) {
     const cell = heat && heat.columnUs === SECOND ? SECOND / heat.answer.rows : 0;

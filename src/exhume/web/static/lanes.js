@@ -3,10 +3,10 @@
 // while the window moves; asked anew when it has rested.
 import {lasting, plotOf, told, toX, widened} from './axis.js';
 import {isAbort} from './api.js';
-import {marks, plane, scale, SMALL} from './canvas.js';
+import {laid, marks, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
 import {gestures} from './gestures.js';
-import {decoded, laid, layout, MOST, names, ordered, painted, STATES, UNKNOWN} from './strips.js';
+import {decoded, layout, MOST, names, ordered, painted, STATES, UNKNOWN} from './strips.js';
 import {tracksOf} from './tracks.js';
 
 const SCALE = 24, REST_MS = 80, AGAIN_MS = 1000, FLASH_MS = 2200;

@@ -5,16 +5,10 @@ import {createApi} from './api.js';
 import {panned} from './axis.js';
 import {applyTheme, followSystem} from './colours.js';
 import {mountHeat} from './heat.js';
-import {mountHelp} from './help.js';
-import {mountKeys} from './keys.js';
-import {mountLanes} from './lanes.js';
-import {mountOverview} from './overview.js';
 import {createStore} from './state.js';
-import {mountToolbar} from './toolbar.js';
 
-const LOOK_MS = 2000, TOLD_MS = 8000, LOWER_MS = 300;
-/** @type {import('./state.js').State['theme'][]} */
-const THEMES = ['auto', 'light', 'dark'];
+// What is not on the way to the first picture is loaded after it, or while that takes long.
+const LOOK_MS = 2000, TOLD_MS = 8000, UPPER_MS = 250, LOWER_MS = 300;
 
 /** @param {string} id */
 function place(id) {
@@ -90,8 +84,10 @@ async function start() {
   const api = createApi(() => store?.about() ?? first ?? unknown, undefined, (sentence) => waiting(sentence, store));
   /** @type {import('./api.js').Heat | null} */
   let heat = null;
+  const waitedLong = setTimeout(() => void import('./upper.js'), UPPER_MS);
   try {
     ({about: first, heat} = await api.first());
+    clearTimeout(waitedLong);
   } catch (error) {
     place('status').textContent = /** @type {Error} */ (error).message;
     place('status').classList.add('bad');
@@ -108,12 +104,8 @@ async function start() {
   showStatus(made);
   const heatShown = mountHeat(place('heat'), made, api);
   if (heat) await Promise.race([heatShown.then(drawn), after(LOWER_MS)]);
-  const nextTheme = () => made.set({theme: THEMES[(THEMES.indexOf(made.get().theme) + 1) % THEMES.length]});
-  const help = mountHelp(/** @type {HTMLDialogElement} */ (place('help')));
-  mountToolbar(place('toolbar'), made, {help: help.open, theme: nextTheme});
-  mountOverview(place('overview'), made, api);
-  mountLanes(place('lanes'), made, api);
-  mountKeys(made, api, help, nextTheme);
+  const {mountUpper} = await import('./upper.js');
+  mountUpper(place, made, api);
   if (first.notes?.length) made.status.set({text: first.notes.join(' '), bad: false});
   watch(api, made);
   await Promise.race([heatShown, after(LOWER_MS)]);

@@ -1,7 +1,7 @@
 // @ts-check
 // The strips of the cores: the oddest are tall and show the shares of their time stacked, the others are thin and show them
 // mixed, so that 96 cores are seen at once. Cells are drawn once, to a buffer; a pan or a zoom only moves that.
-import {alike, toX} from './axis.js';
+import {alike} from './axis.js';
 import {bytes} from './api.js';
 import {buffer, laneName, SMALL} from './canvas.js';
 import {pixel, rgb, theme} from './colours.js';
@@ -62,11 +62,6 @@ export function layout(order, top) {
  */
 export function decoded(strips) {
   return new Map(strips.map((strip) => [strip.core, [strip.system, strip.softirq, strip.user, strip.steal].map(bytes)]));
-}
-
-/** Whether a bit of a bitmap is set. @param {Uint8Array} bitmap @param {number} at */
-export function marked(bitmap, at) {
-  return ((bitmap[at >> 3] >> (at & 7)) & 1) === 1;
 }
 
 /**
@@ -130,32 +125,6 @@ export function blended(ground, parts, lists, column) {
     blue += share * colour[2];
   }
   return ((255 << 24) | ((blue + 0.5) << 16) | ((green + 0.5) << 8) | (red + 0.5)) >>> 0;
-}
-
-/**
- * Lays a buffer that covers one span over a window that shows another.
- * @param {import('./canvas.js').Context} context
- * @param {HTMLCanvasElement} picture
- * @param {import('./axis.js').Span} covers
- * @param {import('./axis.js').Span} shown
- * @param {import('./axis.js').Plot} plot
- * @param {number} top
- * @param {number} height
- */
-export function laid(context, picture, covers, shown, plot, top, height) {
-  const from = Math.max(covers.from, shown.from), to = Math.min(covers.to, shown.to);
-  if (to <= from) return;
-  const perColumn = (covers.to - covers.from) / picture.width;
-  // Whole columns, clipped: a part of one would be stretched wrongly.
-  const first = Math.floor((from - covers.from) / perColumn), last = Math.min(picture.width, Math.ceil((to - covers.from) / perColumn));
-  const [left, right] = [first, last].map((column) => toX(covers.from + column * perColumn, shown, plot));
-  context.save();
-  context.beginPath();
-  context.rect(plot.left, top, plot.width, height);
-  context.clip();
-  context.imageSmoothingEnabled = false;
-  context.drawImage(picture, first, 0, last - first, picture.height, left, top, right - left, height);
-  context.restore();
 }
 
 /**
