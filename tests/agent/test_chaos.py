@@ -154,11 +154,6 @@ def test_half_an_hour_of_chaos(tmp_path: Path, tmp_path_factory: pytest.TempPath
         def counted() -> bool:
             return it.value("exhume_nic_resets_total", device="eth0", reason="keep-alive") == flood.resets
 
-        def reset() -> None:
-            """Counted before the recorder is begun anew: from a FIFO, unlike /dev/kmsg, nobody reads twice."""
-            flood.reset()
-            it.until(counted, 180)
-
         def one_more_profile() -> None:
             """Into the spool, as the agent's children do it; they make none themselves where there are no samples."""
             made.append(parcel(len(made), os.urandom(20_000)))
@@ -172,7 +167,7 @@ def test_half_an_hour_of_chaos(tmp_path: Path, tmp_path_factory: pytest.TempPath
 
         deeds: list[Callable[[], object]] = [
             lambda: flood.seconds(10),
-            reset,
+            flood.reset,
             stop_for_a_while,
             full_for_a_while,
             hold,
@@ -205,7 +200,8 @@ def test_half_an_hour_of_chaos(tmp_path: Path, tmp_path_factory: pytest.TempPath
         one_more_profile()
         it.process.send_signal(signal.SIGHUP)
         it.until(counted, 180)
-        reset()
+        flood.reset()
+        it.until(counted, 180)
         it.until(lambda: min(cluster.told_s().values()) >= well_s - 1, 180)
         it.until(lambda: made[-1].body in {one.body for one in receiver.came} and not spool.waiting(), 180)
         it.until(lambda: up(it.scrape()) == at_first, 180)

@@ -2,7 +2,10 @@
 
 import pytest
 
+from exhume.agent.service import JUDGE_QUIET_NS
+from exhume.recorder.flight import QUIET_BATCH_NS
 from exhume.recorder.signs import Signs, busy
+from exhume.recorder.trigger import WINDOW_NS
 from exhume.recording.recording import Node, Recording, labels
 
 SECOND = 1_000_000_000
@@ -82,6 +85,10 @@ def test_a_service_that_restarted_is_one_and_services_as_they_were_are_none() ->
         return rows
 
     assert told(with_unit(0, 3), quiet(1), with_unit(2, 3), with_unit(3, 4)) == [False, False, False, True]
+
+
+def test_what_has_no_sign_does_not_fall_between_two_turns() -> None:
+    assert JUDGE_QUIET_NS + 2 * QUIET_BATCH_NS < WINDOW_NS
 
 
 def test_nothing_that_was_read_shows_nothing() -> None:

@@ -1,5 +1,7 @@
 """The trigger: one incident is found once and pinned for as long as it goes on, with counters from before the window."""
 
+from itertools import pairwise
+
 import pytest
 
 from exhume.findings.detectors import examine
@@ -271,3 +273,42 @@ def test_series_of_cgroups_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyP
         watching.add(rows)
     assert len(watching._base) <= 50
     assert last[0].counter("steady") is not None
+
+
+def test_what_is_found_again_and_again_is_judged_less_often_until_it_changes() -> None:
+    judged: list[int] = []
+    subject = "leak"
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return [Incident("k", subject, *recording.window, "")]
+
+    watching = Trigger(NODE, judge, 10 * SECOND, same_ns=20 * SECOND)
+    for now in range(100):
+        watching.add(second(now))
+    subject = "another"
+    for now in range(100, 160):
+        watching.add(second(now))
+    apart = [after - before for before, after in pairwise(judged)]
+    first = judged.index(next(at for at in judged if at >= 100))
+    assert apart[:first] == [10] * 3 + [20] * (first - 3)
+    assert first > 4
+    assert apart[first:] == [10] * 3 + [20] * (len(apart) - first - 3)
+    assert len(apart) > first + 3
+
+
+def test_a_stall_is_judged_with_its_batch_whatever_was_found_before() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return [Incident("k", "leak", *recording.window, "")]
+
+    watching = Trigger(NODE, judge, 10 * SECOND, same_ns=50 * SECOND)
+    for now in range(60):
+        watching.add(second(now))
+    rows = second(60)
+    rows["events"].add(60 * SECOND, "stall", "eth0", "warning", "", ())
+    assert judged[-1] < 58
+    watching.add(rows)
+    assert judged[-1] == 60

@@ -9,6 +9,7 @@ import hmac
 import http.client
 import http.server
 import os
+import selectors
 import socket
 import ssl
 import stat
@@ -51,16 +52,14 @@ class Door:
                 f"nothing can listen at {address[0]}:{address[1]}: {error.strerror}; choose agent.listen"
             ) from None
         self.address: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="door", kwargs={"poll_interval": 1.0}, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve, name="door", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
+        self._server.leave()
+        self._thread.join(5)
         self._server.server_close()
         self._server.let_go(0.0)
-        self._thread.join(5)
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -79,8 +78,49 @@ class _Server(http.server.ThreadingHTTPServer):
         self._open: dict[Any, tuple[float, socket.socket]] = {}
         """By the client's address and port: since when, and what to hang up."""
         self._lock = threading.Lock()
+        self._ends, self._says_so = socket.socketpair()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except BaseException:
+            self._hear_no_more()
+            raise
+
+    def serve(self) -> None:
+        """Until `leave`. Unlike serve_forever it does not wake to see whether it is to end: only while somebody is in, who may
+        have to be let go."""
+        self.socket.setblocking(False)
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self, selectors.EVENT_READ)
+            waiting.register(self._ends, selectors.EVENT_READ)
+            while True:
+                for key, _ in waiting.select(1.0 if self._open else None):
+                    if key.fileobj is self._ends:
+                        return
+                    self._let_in()
+                self.let_go(LONGEST_S)
+
+    def _let_in(self) -> None:
+        try:
+            request, client_address = self.get_request()
+        except OSError:  # who knocked has left
+            return
+        try:
+            self.process_request(request, client_address)
+        except Exception:  # there is no thread for it to be had
+            self.shutdown_request(request)
+
+    def leave(self) -> None:
+        with suppress(OSError):
+            self._says_so.send(b"x")
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        self._ends.close()
+        self._says_so.close()
 
     def server_bind(self) -> None:
         """Without http.server's, which asks the resolver for our name: on a starving node that can take a minute."""
@@ -108,9 +148,6 @@ class _Server(http.server.ThreadingHTTPServer):
         with self._lock:
             since, _ = self._open.get(client_address, (0.0, connection))
             self._open[client_address] = since, connection
-
-    def service_actions(self) -> None:
-        self.let_go(LONGEST_S)
 
     def let_go(self, after_s: float) -> None:
         now = time.monotonic()

@@ -44,8 +44,11 @@ TIDY_EVERY = 100
 # The last minute is judged so often, and at once when something stalls or a driver complains. Prometheus asks every 15 s at
 # most; half as often as `exhume record --on` judges is half of what judging costs, 20 to 60 ms of CPU each time.
 JUDGE_EVERY_NS = 10 * 10**9
-# On a node on which nothing happens (recorder/signs.py) no more often than two scrapes: of what it costs, judging was most.
-JUDGE_QUIET_NS = 30 * 10**9
+# On a node on which nothing happens (recorder/signs.py) so often that two windows of a minute still overlap: nothing falls
+# between them. Of what the agent adds to the recorder, judging was most.
+JUDGE_QUIET_NS = 50 * 10**9
+# And while it finds what it found before, as a leak is that goes on for weeks: still within two scrapes of 15 s.
+JUDGE_SAME_NS = 20 * 10**9
 # What cannot be changed while it runs, because somebody relies on it.
 KEPT = ("dir", "host", "listen", "tls_cert", "tls_key", "auth_file", "kubernetes")
 _PLAIN = "text/plain; charset=utf-8"
@@ -102,7 +105,7 @@ class Service:
         except BaseException:
             self._flight.close()
             raise
-        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS)
+        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
         self._verdicts = Verdicts(diagnose, self._verdict, self._tell)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
@@ -147,7 +150,7 @@ class Service:
     def _go_on(self) -> None:
         """A recorder with other options, into the same recording."""
         settings = self.settings
-        self._flight = Flight(self._root, self._options())
+        self._flight = Flight(self._root, self._options(), self._flight.streams)
         kept_ns = settings.keep_s * 10**9
         self._writer.change(self._about_it(), budget_bytes=settings.budget_mib << 20, keep_ns=kept_ns)
 
@@ -209,9 +212,9 @@ class Service:
             give_back()
 
     def _see(self, rows: "Recording") -> None:
-        """Up to when events are known: a recorder that goes on from this one is not to tell of them again."""
-        times = rows["events"].ints("time")
-        self._seen_to = max(self._seen_to, rows.window[1], int(times.max()) if len(times) else 0)
+        """The last event that is known: a recorder that goes on from this one is not to tell of it again. Not the end of the
+        batch: what was said since the log was read last is not known yet."""
+        self._seen_to = max(self._seen_to, int(rows["events"].ints("time").max(initial=0)))
 
     def _tell_off(self, rows: "Recording") -> None:
         """What cannot be seen on this node and why, each once: metrics and verdicts are made without it."""

@@ -77,7 +77,8 @@ class Cpu:
         return len(self._taken)
 
     def give(self, recording: Recording) -> None:
-        taken, self._taken = self._taken, []
+        taken = self._taken[:]
+        del self._taken[: len(taken)]  # another thread may take one more meanwhile
         if (columns := _columns(taken)) is not None:
             recording["cpu"].add_columns(columns)
         else:

@@ -1,35 +1,36 @@
 """The flight recorder: the one loop, for hours. Every 1.4 s what was seen goes to disk and is forgotten here.
 
-Ten times a second this thread reads the counters of the cores and nothing else; in each batch it takes the stack samples out
-of the kernel's rings, collects what the other readers saw, and hands it all to the store. It wakes in between only when a
-ring is half full. While all cores are quiet, a batch is 1.8 s.
+In each batch this thread takes the stack samples out of the kernel's rings, collects what the other readers saw, and hands it
+all to the store. It wakes in between only when a ring is half full, and ten times a second for the counters of the cores
+where no other thread is awake for them. While all cores are quiet, a batch is 1.8 s.
 """
 
+import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from exhume.errors import Unreadable
 from exhume.kernel.clock import Anchor, Clock
 from exhume.node.cgroups import Tree
-from exhume.node.cpu import MEASURED, Cpu
 from exhume.node.facts import facts, online_cpus
-from exhume.node.root import Root
+from exhume.node.root import Reader, Root
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.patience import PatientRoot
 from exhume.profile.profiler import Profiler
 from exhume.profile.sampler import Sampler, Taken
 from exhume.profile.user_symbols import UserSymbols
 from exhume.recorder import own, sources
+from exhume.recorder.flight_cores import TICK_NS, Cores
 from exhume.recorder.latency import Latency
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
-from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording, Table, labels
 
-TICK_NS = 100_000_000
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
 BATCH_NS, QUIET_BATCH_NS = 1_400_000_000, 1_800_000_000
 # The first one comes sooner, so that there is something to open.
@@ -46,7 +47,7 @@ STEP_NS = 200_000_000
 # Bytes that are held back for the batch; more is worked on at once.
 LARGEST_HELD = 32 << 20
 # Stalls are looked for ten times a second, and events measured in half a second of each half minute.
-LATENCY = LatencyOptions(look_ns=100_000_000, window_ns=500_000_000, every_ns=30_000_000_000, each_core=False)
+LATENCY = LatencyOptions(look_ns=TICK_NS, window_ns=500_000_000, every_ns=30_000_000_000, each_core=False)
 
 
 class Store(Protocol):
@@ -75,8 +76,8 @@ class Options:
     log: Root | None = None
     """Where the kernel's log is, if not below the root."""
     events_after: int = 0
-    """A time of the recording: earlier events are in it already, by the recorder that this one goes on from. The kernel's log
-    and the journal tell of them again, because whoever reads them anew reads what was."""
+    """A time of the recording: earlier events are in it already, by the recorder that this one goes on from. Where a reader of
+    that one did not come back, its successor reads the kernel's log or the journal anew, and so what was."""
     hide_tenants: bool = False
     """Of what runs in containers and pods only the kernel's frames are kept."""
 
@@ -104,7 +105,10 @@ def node_of(root: Root) -> Node:
 class Flight:
     """Set up once; `run` blocks until the time is over or `stop` says so. `about` is what the recording says of itself."""
 
-    def __init__(self, root: Root, options: Options) -> None:
+    def __init__(self, root: Root, options: Options, streams: Mapping[str, Reader] = MappingProxyType({})) -> None:
+        """`streams` are those of the recorder that this one goes on from."""
+        self.streams = dict(streams)
+        """Readers that know how far they have come, by name; when it has run, those that came back."""
         self.about: dict[str, str | int | bool] = {"hz": 0, "event": "", "kernel_only": options.kernel_only}
         self._root = root
         self._options = options
@@ -131,10 +135,12 @@ class Flight:
                 patient, self._sampler.cgroups, unified, self._symbols, kernel, hide_tenants=options.hide_tenants
             )
         self._poll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._held: list[Taken] = []
         self._held_bytes = 0
-        self._tick_cost = 0
         self._cpu_gone = False
+        self._anew = True
+        """Whether one of those that follow a stream begins at its beginning."""
         self._latency: Latency | None = None
         self._register()
 
@@ -142,6 +148,9 @@ class Flight:
         if self._latency is not None:
             self._latency.finish()
         self._poll.close()
+        wake, self._wake = self._wake, -1
+        if wake >= 0:
+            os.close(wake)
         if self._sampler is not None:
             self._sampler.close()
         if self._profiler is not None:
@@ -149,13 +158,30 @@ class Flight:
 
     def run(self, store: Store, stop: Callable[[], bool], status: Callable[[Status], None] | None = None) -> None:
         with Clock() as clock:
-            cpu = Source(Cpu(self._root), clock.now())
-            others = [Source(reader, clock.now()) for reader in sources.flight(self._root, self._tree, self._options.log)]
+            cores = Cores(self._root, self.node, clock.now, self._options.strict)
+            readers = sources.flight(self._root, self._tree, self._options.log)
+            self._anew = any(reader.name in sources.STREAMS and reader.name not in self.streams for reader in readers)
+            others = [Source(self.streams.get(reader.name, reader), clock.now()) for reader in readers]
             crew = Crew(others, self.node, clock.now, self._options.strict, SHARE)
             if self._options.latency:
-                self._latency = Latency(self._root, self.node, replace(LATENCY, sample=self._sampler is None))
+                options = replace(LATENCY, sample=self._sampler is None)
+                beat = self._beat(cores, stop) if cores.rhythm_ns == LATENCY.look_ns else None
+                self._latency = Latency(self._root, self.node, options, beat=beat)
                 self._latency.start()
-            self._loop(store, stop, status, clock, cpu, others, crew)
+            self._loop(store, stop, status, clock, cores, others, crew)
+            came_back = [source.reader for source in others if source not in crew.stuck]
+            self.streams = {reader.name: reader for reader in came_back if reader.name in sources.STREAMS}
+
+    def _beat(self, cores: Cores, stop: Callable[[], bool]) -> Callable[[], int]:
+        """What whoever looks for stalls does for us each time: to read the cores, and to wake us when it is time to stop."""
+
+        def beat() -> int:
+            cores.take()
+            if stop():
+                self._rouse()
+            return cores.cost_ns
+
+        return beat
 
     def _loop(
         self,
@@ -163,7 +189,7 @@ class Flight:
         stop: Callable[[], bool],
         status: Callable[[Status], None] | None,
         clock: Clock,
-        cpu: Source,
+        cores: Cores,
         others: list[Source],
         crew: Crew,
     ) -> None:
@@ -171,29 +197,20 @@ class Flight:
             self._profiler.number_from(store.next_ids)
         begin = time.monotonic_ns()
         end = begin + self._options.for_ns if self._options.for_ns else 1 << 63
-        # When the last batch was due, and how long the next one may take: less if there is a sign of work meanwhile.
-        last, longest = begin + FIRST_NS - BATCH_NS, BATCH_NS
-        tick = turned = begin
+        # When the last batch was due.
+        last = begin + FIRST_NS - BATCH_NS
+        turned = begin
         state = _Told()
         chapter = store.chapter
         rows = Recording(self.node)
         self._anchor(rows, clock, state)
-        first = Recording(self.node)
-        # Once as a check does: whether it can be read, and which cores have no tick.
-        cpu.read(first, clock.now, self._options.strict)
-        rows.extend(first)
-        rhythm, pace = self._rhythm(cpu, clock), Pace()
         done = False
         while not done:
-            # Between batches nothing is done but to read the cores: each time we wake, all we touch must be fetched anew.
-            while (now := time.monotonic_ns()) < last + longest and now < end and not stop():
-                if now >= tick:
-                    if cpu.state == "on":
-                        self._take_cpu(cpu, clock, pace)
-                    tick = max(tick + rhythm, now)
-                    longest = QUIET_BATCH_NS if pace.quiet(clock.now()) else BATCH_NS
-                self._wait(min(tick, last + longest, end) - now)
-            done = now >= end or stop()
+            for longest in (BATCH_NS, QUIET_BATCH_NS):
+                now = self._sleep(min(last + longest, end), cores, stop)
+                done = now >= end or stop()
+                if done or not cores.quiet():
+                    break
             last = max(last + longest, now - longest)
             crew.look_after()
             if done:
@@ -201,7 +218,7 @@ class Flight:
                     self._latency.finish()
                 crew.finish(rows)
                 state.told = 0  # what was lost and what it cost is told to the end
-            self._batch(rows, clock, cpu, others, crew, state, store)
+            self._batch(rows, clock, cores, others, crew, state, store)
             store.append(rows)
             if now - turned > CHAPTER_NS or (self._profiler is not None and self._profiler.full):
                 turned = now
@@ -220,20 +237,16 @@ class Flight:
         self,
         rows: Recording,
         clock: Clock,
-        cpu: Source,
+        cores: Cores,
         others: list[Source],
         crew: Crew,
         state: "_Told",
         store: Store,
     ) -> None:
         now = clock.now()
-        assert isinstance(cpu.reader, Cpu)
-        start = time.thread_time_ns()
-        cpu.cost += self._tick_cost * cpu.reader.waiting
-        cpu.reader.give(rows)
-        cpu.cost += time.thread_time_ns() - start
+        cores.give(rows)
         crew.collect(rows)
-        if self._options.events_after:
+        if self._options.events_after and self._anew:
             _leave_out(rows, self._options.events_after)
         if self._latency is not None:
             self._latency.collect(rows)
@@ -248,7 +261,7 @@ class Flight:
             self._profiler.add(held, rows)
         state.sampling += time.thread_time_ns() - start
         tell = now - state.told > TELL_NS
-        for row in self._sources(now, clock, cpu, others, crew, state):
+        for row in self._sources(now, clock, cores.source, others, crew, state):
             if tell or state.said.get(row[1]) != row[2:4]:
                 state.said[row[1]] = row[2:4]
                 rows["sources"].add(*row)
@@ -291,24 +304,13 @@ class Flight:
             elapsed, samples, lost, unwritten, rows, own.cpu_ns() + state.children_ns, state.own_memory, store.size_bytes
         )
 
-    def _rhythm(self, cpu: Source, clock: Clock) -> int:
-        """Ten times a second, or as often as the reader finds itself cheap enough; its first readings find cold caches."""
-        for _ in range(MEASURED - 1):
-            if cpu.reader.every_ns > TICK_NS:
-                cpu.read(Recording(self.node), clock.now, self._options.strict)
-        return max(TICK_NS, cpu.reader.every_ns)
-
-    def _take_cpu(self, cpu: Source, clock: Clock, pace: Pace) -> None:
-        assert isinstance(cpu.reader, Cpu)
-        measured = not cpu.reader.waiting  # the first of a batch stands for all: asking for the time is half of the work
-        start = time.thread_time_ns() if measured else 0
-        now = clock.now()
-        try:
-            pace.see(cpu.reader.take(now), now)
-        except Unreadable as error:
-            cpu.state, cpu.reason, cpu.since = "off", str(error), now
-        if measured:
-            self._tick_cost = time.thread_time_ns() - start
+    def _sleep(self, until: int, cores: Cores, stop: Callable[[], bool]) -> int:
+        """Until then, or until it is time to stop; the cores are read meanwhile, by whoever is awake for it. What time it is
+        then."""
+        while (now := time.monotonic_ns()) < until and not stop():
+            elsewhere = self._latency is not None and self._latency.beats
+            self._wait(min(until, until if elsewhere else cores.keep_time(now)) - now)
+        return now
 
     def _take(self) -> None:
         assert self._sampler is not None
@@ -329,24 +331,32 @@ class Flight:
     def _register(self) -> None:
         self._poll.close()
         self._poll = select.epoll()
+        self._poll.register(self._wake, select.EPOLLIN)
         if self._sampler is not None:
             for fd in self._sampler.descriptors():
                 self._poll.register(fd, select.EPOLLIN)
 
     def _wait(self, left: int) -> None:
-        """So long, or until rings are half full."""
+        """So long, or until rings are half full or somebody wakes us."""
         if left <= 0:
             return
         ready = self._poll.poll(left / 1e9, 1)
         if not ready:
             return
-        if ready[0][1] & select.EPOLLIN:
+        if ready[0][0] == self._wake:
+            os.eventfd_read(self._wake)
+        elif ready[0][1] & select.EPOLLIN:
             self._take()
             if self._held_bytes > LARGEST_HELD:
                 self._shed()
         else:  # a CPU that is going: its descriptors say so all the time until they are closed
             self._cpu_gone = True
-            time.sleep(left / 1e9)
+            time.sleep(min(left, TICK_NS) / 1e9)
+
+    def _rouse(self) -> None:
+        """Called in other threads."""
+        with suppress(OSError):  # it is closed: we are awake
+            os.eventfd_write(self._wake, 1)
 
     def _shed(self) -> None:
         """A storm of short processes: their side-band is let go, so that their samples and our memory are not."""

@@ -99,11 +99,22 @@ class Told:
 class Latency(threading.Thread):
     """Start it, collect from it, stop it. It stops by itself where nothing can be watched; `sources` says why."""
 
-    def __init__(self, root: Root, node: Node, options: Options, on_stall: Callable[[Told], None] | None = None) -> None:
-        """`on_stall` is called in this thread, when a stall is announced and when it is over."""
+    def __init__(
+        self,
+        root: Root,
+        node: Node,
+        options: Options,
+        on_stall: Callable[[Told], None] | None = None,
+        beat: Callable[[], int] | None = None,
+    ) -> None:
+        """`on_stall` is called in this thread, when a stall is announced and when it is over; `beat` with each look, for what
+        is to be done as often: it says how many nanoseconds of CPU that took, which are not the watch's."""
         super().__init__(name="exhume-latency", daemon=True)
         self._root, self._node, self._options, self._on_stall = root, node, options, on_stall
         self._names = re.compile(options.names) if options.names else None
+        self._beat = beat
+        self.beats = False
+        """Whether it does that now."""
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._rows = Recording(node)
@@ -115,6 +126,7 @@ class Latency(threading.Thread):
         """Stalls that ended in this second."""
         self._stuck = False
         self._threads_poll = False
+        self._watched: dict[str, int] = {}
         self._left_out = 0
         self._notes: dict[str, str] = {}
         """What there is to say of the watch, by what it is about."""
@@ -160,6 +172,7 @@ class Latency(threading.Thread):
             self.failure = error
             self._say("latency", "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
         finally:
+            self.beats = False
             self.ready.set()
 
     def _watch(self, clock: Clock) -> None:
@@ -255,27 +268,28 @@ class Latency(threading.Thread):
         # A tenth of a millisecond in each 25, and what it is there to see is a machine that does not get round to things.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-        discovered = anchored = 0
+        discovered = others = 0
         began = time.thread_time_ns()
+        self.beats = self._beat is not None
         due = self._counted = time.monotonic_ns()
         looked = 0
         while not self._end.is_set():
             now = time.monotonic_ns()
-            if now - anchored >= SECOND:
-                anchored = now
+            if now - discovered >= DISCOVER_NS:
+                discovered = now
                 anchor = clock.anchor()
                 if probes is not None:
                     probes.offset_ns = anchor.perf_ns - anchor.monotonic_ns
-            if now - discovered >= DISCOVER_NS:
-                discovered = now
                 self._discover(looker, finder)
             self._look(clock, looker, stalls, offenders)
             self._note_gap(now - looked if looked else 0)
             looked = now
+            if self._beat is not None:
+                others += self._beat()
             if not self.ready.is_set() or now - self._counted >= SECOND:
                 self._second(clock)
                 self._count_watched(clock.now(), looker)
-                self._cost = time.thread_time_ns() - began
+                self._cost = time.thread_time_ns() - began - others
                 self.ready.set()
             due = max(due + self._options.look_ns, time.monotonic_ns())
             time.sleep(max(0, due - time.monotonic_ns()) / 1e9)  # half of what it costs to wait for an event as well
@@ -294,10 +308,15 @@ class Latency(threading.Thread):
         self._give(rows)
 
     def _count_watched(self, now: int, looker: _Looks) -> None:
-        """How much is watched; of the threads that were asked for by name, how often and how long they waited in all."""
+        """How much is watched, when that is not what it was; of the threads that were asked for by name, how often and how
+        long they waited in all."""
         rows = Recording(self._node)
         pollers = sum(map(polls, looker.threads))
-        for kind, value in (("napi", pollers), ("cores", len(looker.cores)), ("threads", len(looker.threads) - pollers)):
+        watched = {"napi": pollers, "cores": len(looker.cores), "threads": len(looker.threads) - pollers}
+        if watched == self._watched and self._names is None:
+            return
+        self._watched = watched
+        for kind, value in watched.items():
             rows.count(now, "latency_watched", value, labels(kind=kind))
         if self._names is not None:
             for thread, row in zip(looker.threads, looker.seen(now).threads, strict=True):

@@ -105,7 +105,8 @@ class Steady(threading.Thread):
         self._schedstat = -1
 
     def held_ns(self) -> int:
-        """How long the read under way has neither run nor waited for a core: a slow or busy machine is not its fault."""
+        """How long the read under way has neither run nor waited for a core: a slow or busy machine is not its fault. What ran
+        and waited before it since the thread woke is left out as well, so it may be longer."""
         return time.monotonic_ns() - self.since - (self._active_ns() - self._active)
 
     def run(self) -> None:
@@ -118,7 +119,7 @@ class Steady(threading.Thread):
             self.failure = error
 
     def _active_ns(self) -> int:
-        """How long this thread has run or waited for a core; 0 where the kernel does not say. Asked for at each reading, so the
+        """How long this thread has run or waited for a core; 0 where the kernel does not say. Asked for at each waking, so the
         file is kept open."""
         with suppress(OSError):
             if (account := parse_schedstat(os.pread(self._schedstat, 256, 0))) is not None:
@@ -127,7 +128,7 @@ class Steady(threading.Thread):
 
     def _run(self) -> None:
         due = {}
-        self._began = time.monotonic_ns()
+        self._began, self._active = time.monotonic_ns(), self._active_ns()
         for source in self._sources:
             if not source.state:
                 self._read(source)
@@ -137,7 +138,7 @@ class Steady(threading.Thread):
             wait = min(due.values(), default=time.monotonic_ns() + ANCHOR_EVERY_NS) - time.monotonic_ns()
             if wait > 0 and self._end.wait(wait / 1e9):
                 break
-            woken = time.monotonic_ns()
+            woken, self._active = time.monotonic_ns(), self._active_ns()
             while not self.back.empty():
                 source = self.back.get()
                 self._sources.append(source)
@@ -153,6 +154,7 @@ class Steady(threading.Thread):
                     )
                     if not source.reader.every_ns and not self._share:  # too dear to be asked again before the end
                         del due[id(source)]
+        self._active = self._active_ns()
         for source in self._sources:
             self._read(source)
 
@@ -169,11 +171,11 @@ class Steady(threading.Thread):
     def _read(self, source: Source) -> None:
         if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
-        self.since, self._active = time.monotonic_ns(), self._active_ns()
+        self.since = time.monotonic_ns()
         self.at = source
         buffer = Recording(self._node)
         source.read(buffer, self._now, self._strict)
-        if not self.abandoned:
+        if source.reader.name in sources.STREAMS or not self.abandoned:  # what a stream has said it does not say again
             self.done.put(buffer)
         self.at = None
 
@@ -235,10 +237,14 @@ class Crew:
         while self._threads[-1].is_alive() and time.monotonic_ns() < deadline:
             self._threads[-1].join(0.1)
             self.look_after()
-        self.collect(recording)
         last = self._threads[-1]
-        if last.is_alive() and last.at is not None:
-            self.stuck.append(last.at)
+        if last.is_alive():  # whatever it still reads is nobody's
+            last.abandoned = True
+            if (at := last.at) is not None:
+                self.stuck.append(at)
+        self.collect(recording)
+        if self._share:
+            self._take_back()
 
 
 def record(

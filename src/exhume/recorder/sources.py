@@ -66,6 +66,10 @@ RHYTHM = {
     "zombies": 60 * SECOND,
 }
 
+# Who follow a stream: they know how far they have come. One that begins anew would read again what was, or miss what came
+# meanwhile.
+STREAMS = ("kernel-log", "cgroup-events", "journal")
+
 
 def flight(root: Root, tree: Tree, log: Root | None = None) -> list[Reader]:
     """What a flight recorder reads beside the cores."""

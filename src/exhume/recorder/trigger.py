@@ -17,6 +17,8 @@ EVERY_NS = 5_000_000_000
 # for a minute of 96 cores, 17 of two), less often: a node that stalls all the time is not to pay for it with more than this.
 SOON_NS = 1_200_000_000
 SHARE = 0.02
+# What was found so often and is found again is news to nobody.
+SAME_TIMES = 3
 HARM, DRIVER = ("stall", "stall-begins"), "nic-"
 # Series that are remembered from before the window; those that had no row for longest go first.
 MOST_SERIES = 1 << 16
@@ -38,12 +40,23 @@ class Incident(NamedTuple):
 class Trigger:
     """`judge` says what is wrong in a recording; this holds the recording it is given."""
 
-    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], every_ns: int = 0, quiet_ns: int = 0) -> None:
-        """Judged every `every_ns`; every `quiet_ns`, if that is longer, while nothing was found the last time and there was no
-        sign of anything since."""
+    def __init__(
+        self,
+        node: Node,
+        judge: Callable[[Recording], list[Incident]],
+        every_ns: int = 0,
+        quiet_ns: int = 0,
+        same_ns: int = 0,
+    ) -> None:
+        """Judged every `every_ns`; if those are longer, every `quiet_ns` while nothing was found the last time and there was no
+        sign of anything since, and every `same_ns` while what is found is what was found three times before."""
         self._node = node
         self._every_ns = every_ns or EVERY_NS
         self._quiet_ns = max(self._every_ns, quiet_ns)
+        self._same_ns = max(self._every_ns, same_ns)
+        self._last: set[tuple[str, str, str]] = set()
+        self._times = 0
+        """How often that was found in a row."""
         self._signs = Signs()
         self._quiet = False
         self._judge = judge
@@ -75,14 +88,15 @@ class Trigger:
         self._hurry = self._hurry or harms(rows)
         if self._quiet_ns > self._every_ns and self._signs.seen(rows):
             self._quiet = False
-        soon = min(self._every_ns, max(SOON_NS, round(self._cost_ns / SHARE)))
-        if now - self._judged < (soon if self._hurry else self._quiet_ns if self._quiet else self._every_ns):
+        if now - self._judged < self._pause():
             return [], []
         self._judged, self._hurry = now, False
         begun = time.thread_time_ns()
         found = self._judge(self._window())
         self._cost_ns = time.thread_time_ns() - begun
         self._quiet = not found
+        kinds = {(each.kind, each.subject, each.severity) for each in found}
+        self._times, self._last = self._times + 1 if kinds == self._last else 1, kinds
         new = []
         for each in found:
             key = each.kind, each.subject
@@ -91,6 +105,14 @@ class Trigger:
                 new.append(each)
             self._known[key] = each.end if known is None else max(each.end, known)
         return new, found
+
+    def _pause(self) -> int:
+        """How long after one judgement the next one comes."""
+        if self._hurry:
+            return min(self._every_ns, max(SOON_NS, round(self._cost_ns / SHARE)))
+        if self._quiet:
+            return self._quiet_ns
+        return self._same_ns if self._last and self._times > SAME_TIMES else self._every_ns
 
     def _let_go(self, rows: Recording) -> None:
         for row in rows["counters"].rows():
