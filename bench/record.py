@@ -74,7 +74,11 @@ def _end(process: subprocess.Popen[bytes]) -> float:
     """Asks it to end; the CPU time of all its life, children included."""
     process.send_signal(signal.SIGINT)
     before = os.times()
-    process.wait()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:  # who was started in the background of a shell ignores the first
+        process.terminate()
+        process.wait()
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
