@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,14 @@ def test_a_recording_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
         agent.until(lambda: bool(agent.said), "a word")
     assert len(agent.said) == 1
     assert agent.said[0].startswith("no profile: ")
+
+
+@pytest.mark.parametrize("after", ["0", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_a_receiver_that_asks_for_no_patience_is_not_asked_as_fast_as_it_answers(tmp_path: Path, after: str) -> None:
+    spooled(tmp_path, 1)
+    busy = receiving(lambda *_: Answer(503, (("Retry-After", after),)))
+    with busy as receiver, pushing(tmp_path, Push(url=receiver.url, form="pprof")) as agent:
+        agent.pusher.look(BEGIN)
+        receiver.wait(1)
+        time.sleep(0.5)
+        assert len(receiver.came) < 10

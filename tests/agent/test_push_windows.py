@@ -45,4 +45,6 @@ def test_waits_grow_are_bounded_and_spread(attempt: int, chance: float) -> None:
     assert 0 < wait <= LONGEST_WAIT_S
     assert wait <= wait_s(attempt + 1, None, chance)
     assert wait_s(attempt, None, 1.0) == pytest.approx(2 * wait_s(attempt, None, 0.0))
-    assert 30.0 <= wait_s(attempt, 30.0, chance) <= 33.0
+    assert 30.0 <= wait_s(attempt % 5, 30.0, chance) <= 33.0
+    for asked in (0.0, 30.0, 3600.0):
+        assert max(asked, wait_s(attempt, None, 1.0)) <= wait_s(attempt, asked, chance) <= 1.1 * max(asked, LONGEST_WAIT_S)

@@ -39,11 +39,12 @@ MOST_ORDERS = 4
 
 
 def wait_s(attempt: int, after_s: float | None, chance: float) -> float:
-    """Before the next attempt: what the receiver asked for, else twice as long each time; spread, so that a fleet whose
-    receiver comes back does not come all at once."""
+    """Before the next attempt: twice as long each time, and no less than the receiver asked for, who may ask for nothing by
+    `Retry-After: 0`; spread, so that a fleet whose receiver comes back does not come all at once."""
+    longer = min(FIRST_WAIT_S * 2.0 ** min(attempt, 30), LONGEST_WAIT_S)
     if after_s is not None:
-        return after_s * (1.0 + chance / 10)
-    return min(FIRST_WAIT_S * 2.0 ** min(attempt, 30), LONGEST_WAIT_S) * (0.5 + chance / 2)
+        return max(after_s, longer) * (1.0 + chance / 10)
+    return longer * (0.5 + chance / 2)
 
 
 class Pusher:
