@@ -52,7 +52,8 @@ class Gathered:
         self._resets = Resets()
         self._saturated: dict[int, int] = {}
         self._memory_hierarchy: int | None = None
-        self._since: int | None = None
+        self.since: int | None = None
+        """When the first batch began."""
         for health in HEALTHS:
             self.values["exhume_node_health"][health,] = float(health == "unknown")
         # What grows begins at 0: of a counter that appears with its first event Prometheus does not know that it has grown.
@@ -72,8 +73,8 @@ class Gathered:
 
     def add(self, rows: Recording) -> None:
         begin, end = rows.window
-        if self._since is None and end:
-            self._since = begin
+        if self.since is None and end:
+            self.since = begin
         self._sources(rows)
         self._memcg(rows)
         self._zombies(rows)
@@ -200,15 +201,14 @@ class Gathered:
     def _events(self, rows: Recording) -> None:
         # What the kernel's log still had from before we began was counted by whoever looked then, or by nobody.
         for time, name, why in self._resets.new(rows):
-            if time >= (self._since or 0):
+            if time >= (self.since or 0):
                 self._count("exhume_nic_resets_total", (self._device(name), why), 1.0)
 
     # What the judges say
 
     def judged(self, findings: Iterable[Finding]) -> None:
-        """All findings of the last minute, whatever their severity. What the kernel's log still had from before we began is
-        not of that minute: it would be told anew with every start of the agent."""
-        found = [finding for finding in findings if finding.end >= (self._since or 0)]
+        """All findings of the last minute, whatever their severity."""
+        found = list(findings)
         kinds = Counter((finding.kind, finding.severity) for finding in found)  # a detector has one kind
         self.values["exhume_findings"] = {key: float(count) for key, count in kinds.items()}
         self._loops([finding for finding in found if finding.kind == "crash-loop"], found)

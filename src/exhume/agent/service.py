@@ -132,7 +132,6 @@ class Service:
     def run(self, stop: Callable[[], bool]) -> None:
         try:
             while not stop():
-                self._again = False
                 self._flight.run(self._writer, lambda: stop() or self._again, self._batch)
                 self._flight.close()
                 if not stop():
@@ -148,7 +147,8 @@ class Service:
             self._flight.close()
 
     def _go_on(self) -> None:
-        """A recorder with other options, into the same recording."""
+        """A recorder with other options, into the same recording. Settings that come meanwhile begin it again."""
+        self._again = False
         settings = self.settings
         self._flight = Flight(self._root, self._options(), self._flight.streams)
         kept_ns = settings.keep_s * 10**9
@@ -232,13 +232,18 @@ class Service:
         if said := self._limits.watch(Cost(time.monotonic(), cpu_s, memory)):
             self._say(said)
             self.gathered.stepped_down(self._limits.given_up)
-            self._again = self._again or self._options() != before
+            if self._options() != before:
+                self._again = True
         self._recurring.look()
 
     # The judges
 
     def _judge(self, recording: "Recording") -> list[Incident]:
-        found: list[Finding] = [one for examined in examine(recording, self._thresholds) for one in examined.findings]
+        # What the kernel's log still had from before we began is not of the last minute: each start would tell of it anew.
+        since = self.gathered.since or 0
+        found: list[Finding] = [
+            one for examined in examine(recording, self._thresholds) for one in examined.findings if one.end >= since
+        ]
         self.gathered.judged(found)
         self._cluster.observe(found)
         serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
