@@ -80,3 +80,15 @@ def test_threads_that_are_stuck_are_bounded_and_end_when_they_come_back(
         time.sleep(0.02)
     assert root.read("slow") == b""
     assert os.path.exists(tmp_path)
+
+
+def test_closed_it_leaves_no_thread_behind(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"x")
+    root = PatientRoot(Root(str(tmp_path)))
+    root.read("there")
+    thread = root._thread
+    assert thread is not None
+    root.close()
+    root.close()
+    thread.join(5)
+    assert not thread.is_alive()

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from exhume.node.root import Root
 from exhume.recorder import flight, sources
 from exhume.recorder.flight import Flight, Options
 from exhume.recorder.flight_cores import TICK_NS, Cores
+from exhume.recorder.latency import Latency
 from exhume.recorder.pace import AWAKE_NS
 from exhume.recording.recording import Node, Recording
 from tests.kernel.bpf.needs import needs_bpf
@@ -187,3 +189,38 @@ def test_where_the_watch_for_stalls_ends_the_recorder_reads_the_cores_itself(mon
         it.close()
     assert "it stumbles" in store.all().why_off("latency")
     assert store.all().on("cpu")
+
+
+@needs_bpf
+def test_where_the_watch_for_stalls_hangs_the_recorder_reads_the_cores_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a node whose /proc/PID/cgroup does not answer for minutes."""
+    monkeypatch.setattr(sources, "flight", lambda *_: [])
+    readers: list[str] = []
+    real, look = Cores.take, Latency._look
+    back, enough = threading.Event(), threading.Event()
+
+    def take(cores: Cores) -> None:
+        real(cores)
+        readers.append(threading.current_thread().name)
+        if readers[-8:] == ["MainThread"] * 8 and "exhume-latency" in readers:
+            back.set()
+        if back.is_set() and readers[-10:] == ["exhume-latency"] * 10:
+            enough.set()
+
+    def hangs(*arguments: Any) -> None:
+        if readers.count("exhume-latency") == 3:
+            back.wait(20)
+        look(*arguments)
+
+    monkeypatch.setattr(Cores, "take", take)
+    monkeypatch.setattr(Latency, "_look", hangs)
+    store = Memory()
+    it = Flight(Root(), Options(hz=0, strict=True, for_ns=15 * 10**9))
+    try:
+        it.run(store, enough.is_set)
+    finally:
+        it.close()
+    assert back.is_set()
+    assert enough.is_set()

@@ -1,6 +1,7 @@
 """Stalls that are made for real: announced while they last, measured when they are over."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -122,6 +123,24 @@ def test_a_thread_that_was_asked_for_is_watched() -> None:
     assert stalls[0].stall.thread.tid == child
     assert stalls[0].holder is not None
     assert stalls[0].holder.pid == process.pid
+
+
+def test_who_holds_a_core_is_asked_for_by_somebody_else_so_that_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/PID/cgroup waits for a lock that is held for minutes on a sick node."""
+    answers = threading.Event()
+    read = Root.read
+
+    def waits(self: Root, name: str, largest: int = 1 << 20) -> bytes:
+        if name.startswith("proc/"):
+            answers.wait(20)
+        return read(self, name, largest)
+
+    watch = Latency(Root(), node_of(Root()), Options())
+    monkeypatch.setattr(Root, "read", waits)
+    begin = time.monotonic()
+    assert (watch._cgroup(os.getpid()), watch._policy(os.getpid()), watch._comm(os.getpid())) == ("", "", "")
+    assert time.monotonic() - begin < 5
+    answers.set()
 
 
 @needs_bpf

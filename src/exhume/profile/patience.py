@@ -16,7 +16,7 @@ MOST_STUCK = 8
 IN_A_ROW = 3
 PAUSE_S = 30.0
 
-_Asked = queue.SimpleQueue[tuple[str, int]]
+_Asked = queue.SimpleQueue["tuple[str, int] | None"]
 _Answers = queue.SimpleQueue["bytes | Unreadable"]
 
 
@@ -52,6 +52,12 @@ class PatientRoot(Root):
             raise answer
         return answer
 
+    def close(self) -> None:
+        """Nothing more is asked for: the thread that waits for it need not."""
+        if self._asked is not None:
+            self._asked.put(None)
+        self._asked = self._thread = None
+
     def _give_up(self) -> None:
         """The thread is left behind with what it was asked; it ends when it comes back."""
         self.late += 1
@@ -69,10 +75,9 @@ class PatientRoot(Root):
         self._thread.start()
 
     def _serve(self, asked: _Asked, answers: _Answers) -> None:
-        while True:
-            name, largest = asked.get()
+        while (wanted := asked.get()) is not None:
             try:
-                answers.put(super().read(name, largest))
+                answers.put(super().read(*wanted))
             except Unreadable as error:
                 answers.put(error)
             if self._asked is not asked:

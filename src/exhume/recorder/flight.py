@@ -39,6 +39,8 @@ FIRST_NS = 200_000_000
 SHARE = 0.005
 # Sources tell of themselves when they change, and again after so long; our own cost is noted as often.
 TELL_NS = 10_000_000_000
+# Who reads the cores for us and has not done so for so long does not get round to it.
+HANGS_NS = 3 * TICK_NS
 # How often CPUs are looked for that came or went; at once where a descriptor says that its CPU is gone.
 CPUS_NS = 2_500_000_000
 CHAPTER_NS = 3_600_000_000_000
@@ -129,10 +131,11 @@ class Flight:
         self._symbols = None if options.kernel_only or self._sampler is None else UserSymbols(root)
         unified = self._tree.layout.version == "v2"
         self._profiler = None
+        self._patient = PatientRoot(root)
         if self._sampler is not None:
-            patient, kernel = PatientRoot(root), KernelSymbols(root)
+            kernel = KernelSymbols(root)
             self._profiler = Profiler(
-                patient, self._sampler.cgroups, unified, self._symbols, kernel, hide_tenants=options.hide_tenants
+                self._patient, self._sampler.cgroups, unified, self._symbols, kernel, hide_tenants=options.hide_tenants
             )
         self._poll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -142,6 +145,8 @@ class Flight:
         self._anew = True
         """Whether one of those that follow a stream begins at its beginning."""
         self._latency: Latency | None = None
+        self._beaten = 0
+        """When it last read the cores for us."""
         self._register()
 
     def close(self) -> None:
@@ -155,6 +160,7 @@ class Flight:
             self._sampler.close()
         if self._profiler is not None:
             self._profiler.close()
+        self._patient.close()
 
     def run(self, store: Store, stop: Callable[[], bool], status: Callable[[Status], None] | None = None) -> None:
         with Clock() as clock:
@@ -177,6 +183,7 @@ class Flight:
 
         def beat() -> int:
             cores.take()
+            self._beaten = time.monotonic_ns()
             if stop():
                 self._rouse()
             return cores.cost_ns
@@ -305,10 +312,10 @@ class Flight:
         )
 
     def _sleep(self, until: int, cores: Cores, stop: Callable[[], bool]) -> int:
-        """Until then, or until it is time to stop; the cores are read meanwhile, by whoever is awake for it. What time it is
-        then."""
+        """Until then, or until it is time to stop; the cores are read meanwhile, by whoever is awake for it: by us where the
+        one that did so hangs. What time it is then."""
         while (now := time.monotonic_ns()) < until and not stop():
-            elsewhere = self._latency is not None and self._latency.beats
+            elsewhere = self._latency is not None and self._latency.beats and now - self._beaten < HANGS_NS
             self._wait(min(until, until if elsewhere else cores.keep_time(now)) - now)
         return now
 

@@ -24,6 +24,7 @@ from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
 from exhume.node.latency.weak import WeakDiscover, WeakLooker
 from exhume.node.processes import parse_cgroup
 from exhume.node.root import Root
+from exhume.profile.patience import PatientRoot
 from exhume.recorder.latency_rows import Counted, add_rows, add_stall
 from exhume.recording.recording import Labels, Node, Recording, labels
 from exhume.text import decode
@@ -111,6 +112,8 @@ class Latency(threading.Thread):
         is to be done as often: it says how many nanoseconds of CPU that took, which are not the watch's."""
         super().__init__(name="exhume-latency", daemon=True)
         self._root, self._node, self._options, self._on_stall = root, node, options, on_stall
+        # Of whoever holds a core: /proc/PID/cgroup waits for a lock that is held for long on just the nodes that stall.
+        self._patient = PatientRoot(root)
         self._names = re.compile(options.names) if options.names else None
         self._beat = beat
         self.beats = False
@@ -198,6 +201,7 @@ class Latency(threading.Thread):
                 offenders.close()
             looker.close()
             finder.close()
+            self._patient.close()
 
     def _open(self) -> tuple[_Looks, _Finds]:
         if not self._root.same_kernel():
@@ -396,7 +400,7 @@ class Latency(threading.Thread):
     def _cgroup(self, pid: int) -> str:
         """Remembered: when a stall is over, who caused it may be gone."""
         with suppress(Unreadable):
-            path = parse_cgroup(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
+            path = parse_cgroup(self._patient.read(f"proc/{pid}/cgroup", 1 << 16))
             if path != "/" or pid not in self._cgroups:  # a process that exits has been put there
                 self._cgroups[pid] = path
         if len(self._cgroups) > 1024:
@@ -406,7 +410,7 @@ class Latency(threading.Thread):
     def _policy(self, tid: int) -> str:
         """Remembered, too."""
         with suppress(Unreadable):
-            policy = parse_policy(self._root.read(f"proc/{tid}/stat", 4096))
+            policy = parse_policy(self._patient.read(f"proc/{tid}/stat", 4096))
             if policy is not None:
                 self._policies[tid] = policy
         if len(self._policies) > 1024:
@@ -415,7 +419,7 @@ class Latency(threading.Thread):
 
     def _comm(self, tid: int) -> str:
         try:
-            return decode(self._root.read(f"proc/{tid}/comm", 64).rstrip(b"\n"))
+            return decode(self._patient.read(f"proc/{tid}/comm", 64).rstrip(b"\n"))
         except Unreadable:
             return ""
 
