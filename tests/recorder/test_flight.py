@@ -348,3 +348,15 @@ def test_cpu_time_is_monotonic_per_core(flown: tuple[Memory, list[Status]]) -> N
         mine = rows["cpu"].ints("core") == core
         assert (np.diff(rows["cpu"].ints("time")[mine]) > 0).all()
         assert (np.diff(rows["cpu"].ints("user")[mine]) >= 0).all()
+
+
+def test_what_is_not_asked_for_is_told_as_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads on from a recorder that had it would take it for on."""
+    only(monkeypatch)
+    store = Memory()
+    with ready(Options(hz=0, for_ns=SECOND // 10, strict=True, latency=False)) as it:
+        it.run(store, lambda: False)
+    rows = store.all()
+    for name in ("samples", "latency", "latency-stacks", "latency-windows", "latency-reclaim"):
+        assert not rows.on(name)
+        assert rows.why_off(name) == "not asked for"

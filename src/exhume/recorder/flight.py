@@ -26,6 +26,7 @@ from exhume.profile.sampler import Sampler, Taken
 from exhume.profile.user_symbols import UserSymbols
 from exhume.recorder import own, sources
 from exhume.recorder.flight_cores import TICK_NS, Cores
+from exhume.recorder.latency import SOURCES as LATENCY_SOURCES
 from exhume.recorder.latency import Latency
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
@@ -283,6 +284,8 @@ class Flight:
         told.append((now, "clock", *clock_state(clock), 0))
         if self._latency is not None:
             told += self._latency.sources()
+        else:  # the one that this recorder goes on from may have said that they are on
+            told += [(now, name, "off", "not asked for", 0) for name in LATENCY_SOURCES]
         if self._profiler is None or self._sampler is None:
             told.append((now, "samples", "off", self.off, 0))
         else:

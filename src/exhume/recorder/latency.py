@@ -38,6 +38,8 @@ DISCOVER_NS: Final = 2 * SECOND
 NICE: Final = -15
 # A device that was not polled for so long is near to its driver's patience, and jobs notice (ENA: 5 s).
 CRITICAL_NS: Final = SECOND
+# The sources that it tells of.
+SOURCES: Final = ("latency", "latency-stacks", "latency-windows", "latency-reclaim")
 # From the innermost function on so many are told with a stall.
 DEEPEST: Final = 24
 
