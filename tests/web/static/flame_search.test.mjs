@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { find } from '../../../src/exhume/web/static/flame_find.js';
 import { layOut } from '../../../src/exhume/web/static/flame_layout.js';
-import { compile, endless, exactly, search, told } from '../../../src/exhume/web/static/flame_search.js';
+import { refused } from '../../../src/exhume/web/static/flame_patterns.js';
+import { compile, exactly, search, told } from '../../../src/exhume/web/static/flame_search.js';
 import { lines, percent } from '../../../src/exhume/web/static/flame_words.js';
 import { HOSTILE, hostile, tree } from './flame_trees.mjs';
 
@@ -40,15 +41,32 @@ test('what is no regular expression is said, and nothing is thrown', () => {
 });
 
 test('an expression that would take for ever is refused, one that people write is not', () => {
-  for (const pattern of ['(a+)+$', '(a|aa)*b', '((a)*)*', '(?:x+y?)+', '(a{1,})*', '([a-z]+)*$', '(a*){20}']) assert.ok(endless(pattern), pattern);
-  for (const pattern of ['mem_cgroup|numa_stat', '^do_.*read$', '(foo|bar)_baz', '\\(a+\\)+', '[(+]+', '(vfs_)?read', 'a+b+c', '(ab)+', '(x']) assert.ok(!endless(pattern), pattern);
+  const nested = ['(a+)+$', '(a|aa)*b', '((a)*)*', '(?:x+y?)+', '(a{1,})*', '([a-z]+)*$', '(a*){20}', '(?<n>a|b)+', '(a|a?)+?'];
+  const many = ['.?'.repeat(60) + '~', '(a|aa){10}', '(a|aa){5}(b|bb){5}', '.*.*.*.*~', 'a+b+c+d', '.{0,40}.{0,40}~', '.{1,2000}'];
+  for (const pattern of [...nested, ...many, '(a)\\1', '(?<n>a)\\k<n>']) assert.match(refused(pattern), /for ever/, pattern);
+  const fine = [
+    'mem_cgroup|numa_stat', '^do_.*read$', '(foo|bar)_baz', '\\(a+\\)+', '[(+]+', '(vfs_)?read', 'a+b+c', '(ab)+', '(x', 'x{2}', '[0-9a-f]{8,16}',
+    '(do|ksys)_.*(read|write)$', '(?:vfs|ksys)_(?=read|write)', '.*\\bread_.*', 'a{b', '\\\\1', 'net_rx_action|napi_|__netif_receive|tcp_|udp_|ip_rcv|net_tx',
+  ];
+  for (const pattern of fine) assert.equal(refused(pattern), '', pattern);
   assert.match(told(search(layout, '(a+)+$')), /for ever/);
+});
+
+test('what is not refused ends soon with any name', () => {
+  const long = layOut(tree([[0, 'a'.repeat(5000), 'g', 1], [0, `${'ab'.repeat(250)}`, 'g', 1]]));
+  for (const pattern of ['.*.*~', '(.|..)(.|..).*.*~', '.?.?.?.?.?.?.*~', '.{0,900}~', '(a|aa){9}~', '(?:a?){8}.?~']) {
+    const started = performance.now();
+    if (!refused(pattern)) assert.equal(told(search(long, pattern)), 'nothing matches');
+    assert.ok(performance.now() - started < 1000, pattern);
+  }
 });
 
 test('any name can be searched for exactly', () => {
   const strange = layOut(hostile());
   for (const name of strange.names) assert.ok(compile(exactly(name)).regex === null || compile(exactly(name)).regex.test(name), name);
   assert.ok(!compile(exactly('a.c')).regex.test('abc'));
+  const long = layOut(tree([[0, 'long'.repeat(200), 'g', 1], [0, 'b', 'g', 1]]));
+  assert.equal(search(long, exactly(long.names[long.name[1]])).frames, 1);
   assert.equal(HOSTILE.length > 5, true);
 });
 

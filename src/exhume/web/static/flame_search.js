@@ -1,5 +1,6 @@
 // @ts-check
 // Search in a flame graph: which names a regular expression matches, and what share of the samples is in them.
+import { refused } from './flame_patterns.js';
 
 /** @typedef {import('./flame_layout.js').Layout} Layout */
 
@@ -11,8 +12,8 @@
  * @property {string} error what is wrong with the expression, or empty
  */
 
-// Of a longer name the begin is searched.
-const LOOKED_AT = 500;
+// Of a longer name the begin is searched, and no longer than this over all of them.
+const LOOKED_AT = 256, LONGEST_MS = 1000;
 /** @type {Found} */
 const NOTHING = { names: null, frames: 0, share: 0, error: '' };
 
@@ -23,7 +24,8 @@ const NOTHING = { names: null, frames: 0, share: 0, error: '' };
  */
 export function compile(pattern) {
   if (pattern === '') return { regex: null, error: '' };
-  if (endless(pattern)) return { regex: null, error: 'a repetition inside of a repetition can take for ever' };
+  const why = refused(pattern);
+  if (why) return { regex: null, error: why };
   const flags = /[A-Z]/.test(pattern.replace(/\\./g, '')) ? '' : 'i';
   try {
     return { regex: new RegExp(pattern, flags), error: '' };
@@ -31,28 +33,6 @@ export function compile(pattern) {
     const told = error instanceof Error ? error.message.replace(/^Invalid regular expression: /, '') : String(error);
     return { regex: null, error: `not a regular expression: ${told}` };
   }
-}
-
-/**
- * Whether a group that repeats, or chooses, is itself repeated: (a+)+ and (a|aa)* take exponential time, a browser cannot be
- * interrupted in it, and an expression may come with somebody's link.
- * @param {string} pattern
- */
-export function endless(pattern) {
-  const plain = pattern.replace(/\\./g, 'x').replace(/\[[^\]]*\]/g, 'x');
-  /** Of each open group whether it has a repetition or a choice. @type {boolean[]} */
-  const open = [false];
-  for (let i = 0; i < plain.length; i++) {
-    const repeated = /^(?:[*+]|\{\d+,\d*\}|\{\d{2,}\})/.test(plain.slice(i + 1, i + 12));
-    if (plain[i] === '(') open.push(false);
-    else if (plain[i] === '|') open[open.length - 1] = true;
-    else if (plain[i] === ')' && open.length > 1) {
-      const inside = open.pop();
-      if (inside && repeated) return true;
-      if (inside || repeated) open[open.length - 1] = true;
-    } else if (repeated) open[open.length - 1] = true;
-  }
-  return false;
 }
 
 /**
@@ -65,7 +45,11 @@ export function search(layout, pattern, zoomed = 0) {
   const { regex, error } = compile(pattern);
   if (regex === null) return { ...NOTHING, error };
   const names = new Uint8Array(layout.names.length);
-  for (let i = 0; i < names.length; i++) names[i] = regex.test(layout.names[i].slice(0, LOOKED_AT)) ? 1 : 0;
+  const started = performance.now();
+  for (let i = 0; i < names.length; i++) {
+    names[i] = regex.test(layout.names[i].slice(0, LOOKED_AT)) ? 1 : 0;
+    if (performance.now() - started > LONGEST_MS) return { ...NOTHING, error: 'it takes too long with these names' };
+  }
   const { frames, matched } = counted(layout, names, zoomed);
   const whole = layout.width[zoomed];
   return { names, frames, share: whole > 0 ? matched / whole : 0, error: '' };
@@ -101,7 +85,8 @@ export function told(found) {
   return `${(found.share * 100).toFixed(1)} % matched in ${frames}`;
 }
 
-/** An expression that matches this name and no other. @param {string} name */
+/** An expression that matches this name and no other, as far as names are searched. @param {string} name */
 export function exactly(name) {
-  return `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
+  const begin = name.slice(0, LOOKED_AT).replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  return `^${begin}${name.length > LOOKED_AT ? '' : '$'}`;
 }
