@@ -5,7 +5,7 @@ import {bytes, createApi, isAbort} from '../../../src/exhume/web/static/api.js';
 import {mixed, pixel, ramp, rgb} from '../../../src/exhume/web/static/colours.js';
 import {marked, plain} from '../../../src/exhume/web/static/canvas.js';
 import {condensed} from '../../../src/exhume/web/static/heat.js';
-import {blended, layout, ordered} from '../../../src/exhume/web/static/strips.js';
+import {blended, layout, ordered, orderOf} from '../../../src/exhume/web/static/strips.js';
 import {coresOf} from '../../../src/exhume/web/static/toolbar.js';
 import {number} from '../../../src/exhume/web/static/axis.js';
 import {clustered} from '../../../src/exhume/web/static/flags.js';
@@ -22,6 +22,17 @@ test('strips keep their order while the window moves a little, and take a new on
   const changed = strips.map((strip) => ({...strip, odd: -strip.odd}));
   assert.deepEqual(ordered(changed, null, kept, {from: 1, to: 11}).shown, [39, 7, 0]);
   assert.deepEqual(ordered(changed, null, kept, {from: 100, to: 110}).shown, [0, 7, 39]);
+});
+
+test('no order is kept from an answer that is not whole, nor for a window that grows', () => {
+  const state = {cores: null, follow: '', from: 0, to: 10}, later = strips.map((strip) => ({...strip, odd: -strip.odd}));
+  const first = orderOf({cores: strips, ready: 0.03}, state, null);
+  assert.deepEqual(first, {shown: [39, 7, 0], kept: null});
+  const second = orderOf({cores: later, ready: 1}, state, first.kept);
+  assert.deepEqual(second.shown, [0, 7, 39]);
+  assert.deepEqual(orderOf({cores: strips}, state, second.kept).shown, [0, 7, 39], 'a whole one is kept');
+  assert.deepEqual(orderOf({cores: strips, ready: 0.5}, state, second.kept).shown, [39, 7, 0]);
+  assert.deepEqual(orderOf({cores: strips}, {...state, follow: 'whole'}, second.kept).shown, [39, 7, 0]);
 });
 
 test('96 cores fit on a screen, and no strip lies on another', () => {
@@ -63,6 +74,7 @@ test('a ramp goes from the ground to the most, and one sample is seen', () => {
 
 test('lists of cores are read as people type them', () => {
   assert.deepEqual(coresOf('8, 0-3'), [0, 1, 2, 3, 8]);
+  assert.deepEqual(coresOf('-1, 3'), [-1, 3]);
   assert.equal(coresOf('all'), null);
   assert.equal(coresOf(''), null);
 });

@@ -1,7 +1,7 @@
 // The state of the page in the address: what is written is read back, and no address is an error.
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {chosen, createStore, DEFAULTS, format, originOf, parse, span} from '../../../src/exhume/web/static/state.js';
+import {chosen, createStore, DEFAULTS, followed, format, originOf, parse, span} from '../../../src/exhume/web/static/state.js';
 
 const START = '12345678000123', ORIGIN = originOf(START), DURATION = 600_000_000;
 const WHOLE = {...DEFAULTS, from: 0, to: DURATION};
@@ -13,7 +13,7 @@ test('a page that was not touched has an empty address', () => {
 
 test('every state is read back as it was', () => {
   const state = {
-    ...WHOLE, from: 1_234_567, to: 8_000_001, follow: 'end', selFrom: 2_000_000, selTo: 2_300_001, cores: [3, 39], comm: 'kube.*|a&b=c#', pid: '1,22',
+    ...WHOLE, from: DURATION - 1_234_567, to: DURATION, follow: 'end', selFrom: 2_000_000, selTo: 2_300_001, cores: [-1, 3, 39], comm: 'kube.*|a&b=c#', pid: '1,22', tid: '23,4',
     cgroup: '^/system.slice/', by: 'core', reverse: true, idle: true, search: 'mem_cgroup.*[;,]', base: '100-300100', judged: '5-77', zoom: ['a;b', 'c d', '<script>'],
     hide: ['swapper/0'], root: 'bottom', side: 'both', colour: 'napi_', theme: 'dark',
   };
@@ -39,10 +39,45 @@ test('a window that reaches over the ends is cut', () => {
   assert.deepEqual([from, to], [0, DURATION]);
 });
 
+test('a window that follows the end is at the end, however old its address is', () => {
+  const text = format({...WHOLE, from: DURATION - 10_000_000, to: DURATION, follow: 'end'}, ORIGIN), later = DURATION + 180_000_000;
+  assert.deepEqual(parse(text, ORIGIN, later), {...WHOLE, from: later - 10_000_000, to: later, follow: 'end'});
+  assert.equal(parse(text, ORIGIN + later, 60_000_000).from, 50_000_000, 'also when the moments of the address are not kept any more');
+  assert.deepEqual(followed({...WHOLE, from: 5, to: 10_000_005, follow: 'end'}, later), {from: later - 10_000_000, to: later});
+  assert.deepEqual(followed(WHOLE, later), {from: 0, to: later});
+  assert.deepEqual(followed({...WHOLE, follow: ''}, later), {});
+});
+
 test('what is looked at is the selection, or else the window', () => {
   assert.deepEqual(chosen(WHOLE), {from: 0, to: DURATION});
   assert.deepEqual(chosen({...WHOLE, selFrom: 5, selTo: 9}), {from: 5, to: 9});
   assert.deepEqual([span('off'), span('auto'), span('9-5'), span('5-9')], [null, null, null, [5, 9]]);
+});
+
+/** A store as a page has it that was opened with an address; and what was written to that. */
+function opened(hash, about = {}) {
+  const written = [];
+  globalThis.location = {hash, pathname: '/', search: ''};
+  globalThis.history = {pushState: (_, __, to) => written.push(to), replaceState: (_, __, to) => written.push(to)};
+  globalThis.addEventListener = () => {};
+  return {store: createStore({start_ns: START, duration_us: DURATION, ...about}), written};
+}
+
+test('the window of the command line is in the address at once, and all of it is, too, where that is something else', () => {
+  const initial = {from: 1_000_000, to: 2_000_000};
+  const {store, written} = opened('', {initial});
+  assert.deepEqual(written, ['/#from=12346.678&to=12347.678']);
+  store.set({from: 0, to: DURATION, follow: 'whole'}, {push: true});
+  assert.equal(written[1], '/#follow=whole');
+  assert.deepEqual(opened('#follow=whole', {initial}).store.get(), WHOLE, 'a reload shows all of it, too');
+  assert.deepEqual(opened('', {}).written, []);
+});
+
+test('a recording of a single sample has a window that is not empty', () => {
+  const {store} = opened('', {duration_us: 0});
+  assert.deepEqual([store.about().duration_us, store.get().to], [1, 1]);
+  store.grow({start_ns: START, duration_us: 0});
+  assert.equal(store.about().duration_us, 1);
 });
 
 test('a pushed change is a step of the history, another one is not', () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DEFAULTS } from '../../../src/exhume/web/static/state.js';
 import { evidence, judged } from '../../../src/exhume/web/static/verdict.js';
-import { longest, spans } from '../../../src/exhume/web/static/verdict_parts.js';
+import { longest, reached, spans } from '../../../src/exhume/web/static/verdict_parts.js';
 
 const SECOND = 1_000_000;
 const DURATION = 600 * SECOND;
@@ -19,14 +19,19 @@ test('the selection is judged, without one all of it, and what was judged stays 
 });
 
 test('evidence is selected, on its core', () => {
-  assert.deepEqual(evidence(whole, [60 * SECOND, 66 * SECOND, 39], DURATION), { selFrom: 60 * SECOND, selTo: 66 * SECOND, cores: [39] });
+  assert.deepEqual(evidence(whole, [60 * SECOND, 76 * SECOND, 39], DURATION), { selFrom: 60 * SECOND, selTo: 76 * SECOND, cores: [39] });
   assert.equal(evidence(whole, [1, 5 * SECOND, null], DURATION).cores, null);
   assert.equal(evidence(whole, [1, 5 * SECOND, -1], DURATION).cores, null);
 });
 
 test('what took no time is selected with a second around it, inside of the recording', () => {
-  assert.deepEqual(evidence(whole, [0, 0, null], DURATION), { selFrom: 0, selTo: SECOND / 2, cores: null });
-  assert.deepEqual(evidence(whole, [9 * SECOND, 9 * SECOND], DURATION), { selFrom: 8.5 * SECOND, selTo: 9.5 * SECOND, cores: null });
+  const near = { ...whole, to: 20 * SECOND };
+  assert.deepEqual(evidence(near, [0, 0, null], DURATION), { selFrom: 0, selTo: SECOND / 2, cores: null });
+  assert.deepEqual(evidence(near, [9 * SECOND, 9 * SECOND], DURATION), { selFrom: 8.5 * SECOND, selTo: 9.5 * SECOND, cores: null });
+  for (const [from, to] of [[-9, 0], [-9, -3], [601, 605]]) {
+    const { selFrom, selTo } = evidence(whole, [from * SECOND, to * SECOND], DURATION);
+    assert.ok(selFrom >= 0 && selFrom < selTo && selTo <= DURATION, `${from} to ${to}: ${selFrom} to ${selTo}`);
+  }
 });
 
 test('the window goes to evidence that lies outside of it', () => {
@@ -34,6 +39,17 @@ test('the window goes to evidence that lies outside of it', () => {
   const patch = evidence(near, [60 * SECOND, 66 * SECOND, 39], DURATION);
   assert.deepEqual([patch.from, patch.to, patch.follow], [48 * SECOND, 78 * SECOND, '']);
   assert.equal(evidence(near, [101 * SECOND, 102 * SECOND, 39], DURATION).from, undefined);
+});
+
+test('the window goes to evidence that would hardly be seen in it', () => {
+  const hours = { ...whole, to: 12 * 3600 * SECOND };
+  const patch = evidence(hours, [3600 * SECOND, 3606 * SECOND, 39], hours.to);
+  assert.deepEqual([patch.selFrom, patch.selTo, patch.from, patch.to], [3600, 3606, 3588, 3618].map((second) => second * SECOND));
+  assert.equal(evidence(hours, [3600 * SECOND, 7200 * SECOND, 39], hours.to).from, undefined);
+});
+
+test('what a log tells of the time before the recording is no link', () => {
+  assert.deepEqual([[-9, -3], [-9, 3], [0, 0]].map(reached), [false, true, true]);
 });
 
 test('of several times the longest is shown first; without spans the time of the finding', () => {

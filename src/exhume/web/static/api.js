@@ -25,10 +25,15 @@ import {span} from './state.js';
  * @property {number} [kept_us] before this nothing is kept any more
  */
 
-/** @typedef {{start: number, end: number, health: string, cause: string | null, subject: string, summary: string}} Incident */
+/**
+ * One that was found, but not judged by itself, has no cause.
+ * @typedef {{start: number, end: number, health: string, cause: string | null, subject: string, summary: string,
+ *   judged?: boolean}} Incident
+ */
 /**
  * @typedef {{columns: number, kernel: (number | null)[], busy: (number | null)[], zombies: (number | null)[],
- *   incidents: Incident[], incidents_ready: boolean, ready?: number, to?: number}} Overview
+ *   incidents: Incident[], incidents_ready: boolean, incidents_failed?: boolean, incidents_more?: number, ready?: number,
+ *   to?: number}} Overview
  */
 /**
  * Bytes are shares of 254; 255 is not known.
@@ -50,7 +55,7 @@ import {span} from './state.js';
  *   module: number[], kind: string, value: number[], base: number[], left_out: number,
  *   baseline?: {from: number, to: number, how: string}}} Flame
  */
-/** @typedef {{cores: number[] | null, comm: string, pid: string, cgroup: string}} Filters whose samples */
+/** @typedef {{cores: number[] | null, comm: string, pid: string, tid: string, cgroup: string}} Filters whose samples */
 /** @typedef {{key?: string}} Options */
 /** @typedef {ReturnType<typeof createApi>} Api */
 
@@ -104,7 +109,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
   const window = (from, to, whose = {}) => {
     const query = new URLSearchParams({from: ns(Math.max(0, from)), to: ns(to)});
     if (whose.cores) query.set('cores', whose.cores.join(','));
-    for (const name of /** @type {const} */ (['comm', 'pid', 'cgroup'])) {
+    for (const name of /** @type {const} */ (['comm', 'pid', 'tid', 'cgroup'])) {
       const text = whose[name];
       if (text) query.set(name, text);
     }
@@ -146,21 +151,32 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       kept.set(address, known);
       return /** @type {T} */ (known);
     }
+    const answer = await fetched(address, key, async (response) => /** @type {T} */ (await response.json()));
+    const whole = (/** @type {{ready?: number}} */ (answer).ready ?? 1) >= 1;
+    if (whole && (!about().live || until < about().duration_us - SETTLED_US)) {
+      kept.set(address, answer);
+      for (const oldest of kept.keys()) {
+        if (kept.size <= KEPT) break;
+        kept.delete(oldest);
+      }
+    }
+    return answer;
+  }
+
+  /**
+   * @template T
+   * @param {string} address
+   * @param {string} key
+   * @param {(response: Response) => Promise<T>} read
+   * @returns {Promise<T>}
+   */
+  async function fetched(address, key, read) {
     const control = new AbortController();
     running.set(key, control);
     try {
       const response = await whenThere(address, control.signal);
       if (!response.ok) throw new ApiError(response.status, await sentence(response));
-      const answer = /** @type {T} */ (await response.json());
-      const whole = (/** @type {{ready?: number}} */ (answer).ready ?? 1) >= 1;
-      if (whole && (!about().live || until < about().duration_us - SETTLED_US)) {
-        kept.set(address, answer);
-        for (const oldest of kept.keys()) {
-          if (kept.size <= KEPT) break;
-          kept.delete(oldest);
-        }
-      }
-      return answer;
+      return await read(response);
     } catch (error) {
       if (isAbort(error) || error instanceof ApiError) throw error;
       throw new ApiError(0, 'The server does not answer: is exhume view still running?');
@@ -183,7 +199,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
     keepFirst: (heat) => void kept.set(`/api/heat?${window(0, about().duration_us)}`, heat),
 
     /**
-     * The whole recording. Not kept until its incidents are known.
+     * The whole recording, its incidents by time. Not kept until these are known.
      * @param {number} columns
      * @param {Options} [options]
      * @returns {Promise<Overview>}
@@ -191,6 +207,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
     overview: async (columns, options = {}) => {
       const query = new URLSearchParams({columns: String(columns)});
       const found = /** @type {Overview} */ (await get('/api/overview', query, options.key ?? 'overview', about().duration_us));
+      found.incidents.sort((one, other) => one.start - other.start);
       if (!found.incidents_ready) kept.delete(`/api/overview?${query}`);
       return found;
     },
@@ -265,6 +282,16 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       query.set('idle', wanted.idle ? '1' : '0');
       return `/api/export?${query}`;
     },
+
+    /**
+     * What such an address gives, and what it is to be called.
+     * @param {string} address
+     * @returns {Promise<{blob: Blob, name: string}>}
+     */
+    download: (address) => fetched(address, address, async (response) => {
+      const name = /filename="([^"/]+)"/.exec(response.headers.get('content-disposition') ?? '')?.[1];
+      return {blob: await response.blob(), name: name ?? 'exhume-export'};
+    }),
 
     /** Ends what runs under a key. @param {string} key */
     abort: (key) => running.get(key)?.abort(),

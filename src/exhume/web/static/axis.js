@@ -63,6 +63,11 @@ export function panned(span, by, duration) {
   return inside({from: span.from + by, to: span.to + by}, duration);
 }
 
+/** The same length, at the end of the recording. @param {Span} span @param {number} duration @returns {Span} */
+export function atEnd(span, duration) {
+  return inside({from: duration - (span.to - span.from), to: duration}, duration);
+}
+
 /**
  * From two moments in any order, cut to the recording; null if nothing is left.
  * @param {number} one
@@ -171,6 +176,23 @@ export function lasting(length) {
   const seconds = Math.round(length / SECOND), minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
   const parts = hours ? [`${hours} h`, `${minutes % 60} min`] : [`${minutes} min`, `${seconds % 60} s`];
   return parts.filter((part) => !part.startsWith('0 ')).join(' ');
+}
+
+/** A core for people; of some samples nobody wrote down theirs. @param {number} core */
+export function coreName(core) {
+  return `core ${core < 0 ? 'unknown' : core}`;
+}
+
+/**
+ * The parts of a window that an answer says nothing of.
+ * @param {Span | null} covers
+ * @param {Span} shown
+ * @returns {Span[]}
+ */
+export function uncovered(covers, shown) {
+  if (!covers) return [shown];
+  const before = {from: shown.from, to: Math.min(shown.to, covers.from)}, after = {from: Math.max(shown.from, covers.to), to: shown.to};
+  return [before, after].filter(({from, to}) => to > from);
 }
 
 /** A number for people. @param {number} value @param {string} unit */

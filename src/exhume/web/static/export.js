@@ -1,5 +1,6 @@
 // @ts-check
 // The export menu: the selection for other tools, by the server; the flame graph as a picture, made here.
+import { isAbort } from './api.js';
 import { picture } from './flame.js';
 import { element } from './flame_controls.js';
 import { paint, ROW } from './flame_draw.js';
@@ -42,9 +43,26 @@ export function mountExport(host, store, api) {
       link.href = api.exportUrl(format, from, to, state);
       link.download = '';
       described(link, name, use);
-      link.addEventListener('click', () => close(false));
+      link.addEventListener('click', (event) => {
+        event.preventDefault();
+        close(true);
+        void bring(link.href, name);
+      });
       return link;
     }), made('Flame graph as SVG', 'as it is zoomed now', saveSvg), made('Flame graph as PNG', 'as it is zoomed now', savePng));
+  }
+
+  /** Asked for by the page, and then saved: a download that fails would not say why. @param {string} address @param {string} name */
+  async function bring(address, name) {
+    const making = `The export for ${name} is being made…`;
+    store.status.set({ text: making, bad: false });
+    try {
+      const file = await api.download(address);
+      save(file.blob, file.name);
+      if (store.status.get().text === making) store.status.set({ text: '', bad: false });
+    } catch (error) {
+      if (!isAbort(error)) store.status.set({ text: `Export: ${error instanceof Error ? error.message : String(error)}`, bad: true });
+    }
   }
 
   /** @param {string} name @param {string} use @param {() => void} run */

@@ -19,7 +19,7 @@ import { chosen } from './state.js';
 /** @typedef {import('./flame_draw.js').Picture} Picture */
 
 /** @type {(keyof State)[]} */
-const ASKED = ['cores', 'comm', 'pid', 'cgroup', 'by', 'reverse', 'idle', 'base'];
+const ASKED = ['cores', 'comm', 'pid', 'tid', 'cgroup', 'by', 'reverse', 'idle', 'base'];
 /** @type {(keyof State)[]} */
 const LAID_OUT = ['hide', 'side'];
 const PAUSE_MS = 100;

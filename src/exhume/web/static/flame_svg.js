@@ -1,6 +1,7 @@
 // @ts-check
 // The flame graph as an SVG file: what is zoomed, every frame that can be seen, its numbers as a title. Made of elements and
 // text, and written by the browser, so that no name can become markup.
+import { plain } from './canvas.js';
 import { ROW } from './flame_draw.js';
 import { firstInRow } from './flame_find.js';
 import { lines } from './flame_words.js';
@@ -28,6 +29,7 @@ export function flameSvg(picture, title) {
     return made;
   };
   for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) root.setAttribute(name, String(value));
+  title = legal(plain(title));
   add(root, 'title', {}, title);
   add(root, 'rect', { width: '100%', height: '100%', fill: palette.paper });
   add(root, 'text', { x: 4, y: 19, ...FONT, fill: palette.outline }, title);
@@ -54,7 +56,7 @@ export function flameSvg(picture, title) {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(page)}\n`;
 }
 
-/** XML has no place for halves of surrogates and a few others. @param {string} text */
-function legal(text) {
-  return text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|[\ufffe\uffff]/g, '\ufffd');
+/** XML has no place for control characters, halves of surrogates and a few others. @param {string} text */
+export function legal(text) {
+  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|[\ufffe\uffff]/g, '\ufffd');
 }

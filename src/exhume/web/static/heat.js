@@ -2,7 +2,7 @@
 // The subsecond-offset heat map: a column is a second, read upwards from its begin, so that what happens in every second is a
 // stripe across and a second without rest a full column. A drag goes from cell to cell: what lies between them in time is
 // selected, to the fiftieth of a second.
-import {between, lasting, plotOf, told, toTime, toX, widened} from './axis.js';
+import {between, coreName, lasting, plotOf, told, toTime, toX, widened} from './axis.js';
 import {bytes, isAbort} from './api.js';
 import {buffer, laid, laneName, marked, plane, scale, SMALL} from './canvas.js';
 import {heatStops, pixel, ramp, rgb, theme, themed} from './colours.js';
@@ -33,6 +33,18 @@ export function condensed(cells, columns, rows, most) {
     merged *= 2;
   }
   return {cells, columns, merged};
+}
+
+/**
+ * Whether nothing is known of any of the columns that are merged to one.
+ * @param {Uint8Array} unknown a bit a column
+ * @param {number} columns
+ * @param {number} column of the merged ones
+ * @param {number} merged how many are one
+ */
+export function allUnknown(unknown, columns, column, merged) {
+  for (let at = column * merged; at < Math.min(columns, (column + 1) * merged); at++) if (!marked(unknown, at)) return false;
+  return true;
 }
 
 /**
@@ -70,7 +82,7 @@ export function mountHeat(element, store, api) {
     const colours = ramp(heatStops(Boolean(store.get().colour))), unknown = pixel(rgb(theme().unknown));
     const made = buffer(small.columns, answer.rows);
     for (let column = 0; column < small.columns; column++) {
-      const empty = small.merged === 1 && marked(heat.unknown, column);
+      const empty = allUnknown(heat.unknown, columns, column, small.merged);
       for (let row = 0; row < answer.rows; row++) {
         made.pixels[(answer.rows - 1 - row) * small.columns + column] = empty ? unknown : colours[small.cells[column * answer.rows + row]];
       }
@@ -85,8 +97,8 @@ export function mountHeat(element, store, api) {
     const {answer, columnUs} = heat, state = store.get();
     const empty = answer.most === 0;
     const told_ = [
-      state.cores && `core ${state.cores.join(', ')}`, state.comm && `names like ${state.comm}`,
-      state.pid && `process ${state.pid}`, state.cgroup && `cgroups like ${state.cgroup}`,
+      state.cores?.map(coreName).join(', '), state.comm && `names like ${state.comm}`, state.pid && `process ${state.pid}`,
+      state.tid && `thread ${state.tid}`, state.cgroup && `cgroups like ${state.cgroup}`,
     ].filter(Boolean).join(', ');
     const stacks = state.colour ? ` of stacks with ${state.colour}` : '';
     const column = columnUs > SECOND ? `a column is ${columnUs / SECOND} seconds; ` : '';
@@ -99,11 +111,11 @@ export function mountHeat(element, store, api) {
   async function refresh() {
     clearTimeout(again);
     if (picture.width() < 1) return;
-    const state = store.get(), {cores, comm, pid, cgroup, colour} = state;
+    const state = store.get(), {cores, comm, pid, tid, cgroup, colour} = state;
     const span = widened(window_(), store.about().duration_us);
     element.setAttribute('aria-busy', 'true');
     try {
-      const answer = await api.heat(span.from, span.to, {cores, comm, pid, cgroup, symbol: colour});
+      const answer = await api.heat(span.from, span.to, {cores, comm, pid, tid, cgroup, symbol: colour});
       const cells = bytes(answer.cells);
       const columnUs = (answer.seconds_per_column ?? 1) * SECOND;
       heat = {answer, cells, unknown: bytes(answer.unknown), columnUs, columns: cells.length / answer.rows};
@@ -141,7 +153,8 @@ export function mountHeat(element, store, api) {
   /** @param {import('./canvas.js').Context} context @param {number} width @param {number} height */
   function draw(context, width, height) {
     const colours = theme(), shown = window_(), place = plotOf(width);
-    context.fillStyle = colours.ground;
+    // What was not asked for yet, or could not be had, is not idle.
+    context.fillStyle = colours.unknown;
     context.fillRect(place.left, TOP, place.width, HEIGHT);
     if (heat && image) laid(context, image.canvas, image.covers, shown, place, TOP, HEIGHT);
     context.font = SMALL;
@@ -232,7 +245,7 @@ export function mountHeat(element, store, api) {
   store.hover.subscribe(picture.redraw);
   store.draft.subscribe(picture.redraw);
   store.subscribe((state, before) => {
-    const keys = /** @type {const} */ (['from', 'to', 'cores', 'comm', 'pid', 'cgroup', 'colour']);
+    const keys = /** @type {const} */ (['from', 'to', 'cores', 'comm', 'pid', 'tid', 'cgroup', 'colour']);
     if (keys.some((key) => state[key] !== before[key])) rest();
     picture.redraw();
   });

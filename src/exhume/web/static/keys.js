@@ -4,6 +4,7 @@
 import {inside, panned, zoomed} from './axis.js';
 import {goTo} from './brush.js';
 import {windowed} from './gestures.js';
+import {incidentsTold} from './overview.js';
 
 const PAN = 0.1, PAGE = 0.9, ZOOM = 0.6;
 
@@ -54,11 +55,11 @@ export function mountKeys(store, api, help, nextTheme) {
   };
   /** @param {1 | -1} way */
   const incident = async (way) => {
-    const {incidents} = await api.overview(50, {key: 'incidents'});
+    const overview = await api.overview(50, {key: 'incidents'}), {incidents} = overview;
     const at = store.get().selFrom ?? (way > 0 ? -1 : Infinity);
     const found = way > 0 ? incidents.find((one) => one.start > at) : [...incidents].reverse().find((one) => one.start < at);
     if (found) goTo(store, {from: found.start, to: found.end});
-    else if (!incidents.length) store.status.set({text: 'No incident was found.', bad: false});
+    else if (!incidents.length) store.status.set({text: incidentsTold(overview), bad: false});
     else store.status.set({text: `There is no incident ${way > 0 ? 'after' : 'before'} this one.`, bad: false});
   };
 

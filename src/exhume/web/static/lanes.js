@@ -1,12 +1,13 @@
 // @ts-check
 // The lanes: a strip for each core, and under them what else lay side by side in time. Drawn from the last answer at once
 // while the window moves; asked anew when it has rested.
-import {lasting, plotOf, told, toX, widened} from './axis.js';
+import {coreName, lasting, plotOf, told, toX, uncovered, widened} from './axis.js';
 import {isAbort} from './api.js';
 import {laid, marks, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
 import {gestures} from './gestures.js';
-import {decoded, layout, MOST, names, ordered, painted, STATES, UNKNOWN} from './strips.js';
+import {mountHappened} from './happened.js';
+import {decoded, layout, MOST, names, orderOf, painted, STATES, UNKNOWN} from './strips.js';
 import {tracksOf} from './tracks.js';
 
 const SCALE = 24, REST_MS = 80, AGAIN_MS = 1000, FLASH_MS = 2200;
@@ -24,6 +25,7 @@ export function mountLanes(element, store, api) {
   const picture = plane(element, 'Lanes over time', draw);
   picture.canvas.className = 'timed';
   element.append(note);
+  const list = mountHappened(element, store);
 
   /** @type {import('./api.js').Lanes | null} */
   let lanes = null;
@@ -46,7 +48,7 @@ export function mountLanes(element, store, api) {
 
   function arrange() {
     if (!lanes) return;
-    const {shown, kept} = ordered(lanes.cores, store.get().cores, order, window_());
+    const {shown, kept} = orderOf(lanes, store.get(), order);
     order = kept;
     const placed = layout(shown, SCALE);
     rows = placed.rows;
@@ -61,6 +63,7 @@ export function mountLanes(element, store, api) {
     });
     picture.setHeight(Math.max(SCALE + 20, top + 2));
     explain(found.quiet);
+    list.show(lanes);
     picture.redraw();
   }
 
@@ -72,11 +75,12 @@ export function mountLanes(element, store, api) {
     if (quiet.length) sentences.push(`Nothing seen of: ${quiet.join(', ')}.`);
     if (lanes.flags_left_out) sentences.push(`${lanes.flags_left_out.toLocaleString('en')} log lines are left out: zoom in to see them.`);
     if (lanes.source === 'samples') sentences.push('Shares of the cores are those of stack samples: no counters were kept.');
+    if (lanes.source === 'summary') sentences.push('Shares of the cores are by stack samples; zoom in for counters and steal.');
     note.textContent = sentences.join(' ');
     const {from, to} = window_(), odd = rows.slice(0, 3).map((row) => row.core).join(', ');
     picture.label(
       `${rows.length} cores from ${told(from, store.about())} to ${told(to, store.about())}, the oddest first: ${odd}. ` +
-        `${lanes.flags.length} log lines. ${note.textContent}`,
+        `${lanes.flags.length} log lines, which are listed below it. ${note.textContent}`,
     );
   }
 
@@ -114,6 +118,12 @@ export function mountLanes(element, store, api) {
     scale(context, shown, at, store.about(), {top: 16, bottom: height, y: 8});
     if (!lanes) return;
     if (strips) laid(context, strips, lanes, shown, at, SCALE, bottom - SCALE);
+    // What was not fetched yet, or could not be, is not idle.
+    context.fillStyle = colours.unknown;
+    for (const {from, to} of uncovered(lanes, shown)) {
+      const left = toX(from, shown, at), right = toX(to, shown, at);
+      for (const row of rows) context.fillRect(left, row.top, right - left, row.height);
+    }
     names(context, rows, store.get().cores);
     for (const {track, top} of tracks) track.draw(context, top, shown, at);
     marks(context, store, shown, at, {top: SCALE, bottom: height});
@@ -132,7 +142,7 @@ export function mountLanes(element, store, api) {
   function say(x, y, time) {
     if (!lanes) return [];
     const clock = store.about(), row = rows.find((one) => y >= one.top - 1 && y < one.top + one.height + 1);
-    if (x < plot().left - 2) return row ? [`core ${row.core}`, 'click: only this core; ctrl and click: this one too'] : [];
+    if (x < plot().left - 2) return row ? [coreName(row.core), 'click: only this core; ctrl and click: this one too'] : [];
     const draft = store.draft.get();
     const head = draft ? `${told(draft.from, clock)} to ${told(draft.to, clock)}  (${lasting(draft.to - draft.from)})` : told(time, clock);
     if (row) return [head, shareOf(row.core, time)];
@@ -143,12 +153,12 @@ export function mountLanes(element, store, api) {
   /** @param {number} core @param {number} time */
   function shareOf(core, time) {
     const known = shares.get(core);
-    if (!lanes || !known) return `core ${core}`;
+    if (!lanes || !known) return coreName(core);
     const column = Math.floor(((time - lanes.from) / (lanes.to - lanes.from)) * lanes.columns);
-    if (column < 0 || column >= lanes.columns || known[0][column] === UNKNOWN) return `core ${core}: not recorded`;
+    if (column < 0 || column >= lanes.columns || known[0][column] === UNKNOWN) return `${coreName(core)}: not recorded`;
     const parts = STATES.map((name, at) => ({name, share: known[at][column] / MOST}));
     const told_ = parts.filter((part) => part.share >= 0.005).map((part) => `${part.name} ${Math.round(part.share * 100)} %`);
-    return `core ${core}: ${told_.join(', ') || 'idle'}`;
+    return `${coreName(core)}: ${told_.join(', ') || 'idle'}`;
   }
 
   gestures(picture.canvas, store, {plot, say});

@@ -2,10 +2,9 @@
 // Puts the page together: asks what the recording is, makes the one store, gives each picture its place, and looks again
 // every two seconds while the recording grows.
 import {createApi} from './api.js';
-import {panned} from './axis.js';
 import {applyTheme, followSystem} from './colours.js';
 import {mountHeat} from './heat.js';
-import {createStore} from './state.js';
+import {createStore, followed} from './state.js';
 
 // What is not on the way to the first picture is loaded after it, or while that takes long.
 const LOOK_MS = 2000, TOLD_MS = 8000, UPPER_MS = 250, LOWER_MS = 300;
@@ -28,10 +27,7 @@ function watch(api, store) {
     const before = store.about();
     if (next.duration_us !== before.duration_us || next.live !== before.live) {
       store.grow(next);
-      const {from, to, follow} = store.get();
-      const grown = next.duration_us - before.duration_us;
-      if (follow === 'whole') store.set({from: 0, to: Math.max(1, next.duration_us)});
-      else store.set(follow === 'end' ? panned({from, to}, grown, next.duration_us) : {});
+      store.set(followed(store.get(), store.about().duration_us));
     }
     if (next.live) setTimeout(look, LOOK_MS);
   };

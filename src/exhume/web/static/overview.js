@@ -1,13 +1,26 @@
 // @ts-check
 // The whole recording at a glance: how much of its time the worst core was in the kernel, how busy all were, zombies; the
 // incidents marked and listed; and the window that everything below shows, which can be moved, stretched and drawn here.
-import {lasting, plotOf, told, toX} from './axis.js';
+import {lasting, number, plotOf, told, toX} from './axis.js';
 import {isAbort} from './api.js';
 import {brush, goTo} from './brush.js';
 import {laneName, plain, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
 
 const MARKS = 20, HEIGHT = 64, SCALE = 20, AGAIN_MS = 1500;
+
+/**
+ * What is to be said of the incidents beside their list: that there are none and why, or how many of them are what.
+ * @param {Pick<import('./api.js').Overview, 'incidents' | 'incidents_ready' | 'incidents_failed' | 'incidents_more'>} overview
+ */
+export function incidentsTold({incidents, incidents_ready: ready, incidents_failed: failed, incidents_more: more = 0}) {
+  if (failed && !incidents.length) return 'Incidents could not be looked for in this recording.';
+  if (!incidents.length && !more) return ready ? 'No incident was found in this recording.' : 'Looking for incidents…';
+  const all = incidents.length + more, open = incidents.filter((one) => one.judged === false).length;
+  const counted = all === 1 ? '1 incident was found' : `${number(all)} incidents were found`;
+  const parts = [open && `${number(open)} of them not judged yet: go to one, and the verdict is of it`, more && `${number(more)} of them not listed here`];
+  return open || more ? `${counted}, ${parts.filter(Boolean).join('; ')}.` : '';
+}
 
 /**
  * @param {HTMLElement} element
@@ -49,9 +62,9 @@ export function mountOverview(element, store, api) {
   function explain() {
     if (!overview) return;
     const count = overview.incidents.length;
-    note.textContent = count ? '' : overview.incidents_ready ? 'No incident was found in this recording.' : 'Looking for incidents…';
+    note.textContent = incidentsTold(overview);
     note.hidden = note.textContent === '';
-    picture.label(`The whole recording, ${lasting(store.about().duration_us)}, with ${count} incidents. They are listed below.`);
+    picture.label(`The whole recording, ${lasting(store.about().duration_us)}, with ${count} incidents. They are listed below. ${note.textContent}`);
   }
 
   function enumerate() {
@@ -59,10 +72,10 @@ export function mountOverview(element, store, api) {
     const entries = (overview?.incidents ?? []).map((incident, at) => {
       const button = document.createElement('button');
       button.type = 'button';
-      button.className = incident.health;
+      button.className = incident.judged === false ? `${incident.health} unjudged` : incident.health;
       const when = document.createElement('b'), what = document.createElement('span');
       when.textContent = `${at + 1}  ${told(incident.start, clock, 1e6)}`;
-      const why = `${plain(incident.cause ?? 'cause not visible')}  ${plain(incident.subject ?? '')}`;
+      const why = incident.judged === false ? 'not judged yet' : `${plain(incident.cause ?? 'cause not visible')}  ${plain(incident.subject ?? '')}`;
       what.textContent = ` ${lasting(Math.max(0, incident.end - incident.start))}  ${why}`;
       button.append(when, what);
       button.title = plain(incident.summary);
@@ -162,9 +175,15 @@ export function mountOverview(element, store, api) {
     // A number only where it does not lie on the next one.
     if (next && toX(next.start, whole(), at) - x < 16) return;
     context.beginPath();
-    context.roundRect(x, 1, 15, 14, 3);
-    context.fill();
-    context.fillStyle = colours.paper;
+    context.roundRect(x + 0.5, 1.5, 14, 13, 3);
+    context.strokeStyle = context.fillStyle;
+    context.lineWidth = 1;
+    // One that was not judged is an outline.
+    context.stroke();
+    if (incident.judged !== false) {
+      context.fill();
+      context.fillStyle = colours.paper;
+    }
     context.textAlign = 'center';
     context.fillText(String(index + 1), x + 7.5, 8.5);
     context.textAlign = 'left';

@@ -2,6 +2,7 @@
 // What the page shows, as one object, and the URL's fragment that says the same, so that a colleague who opens the link sees
 // the same thing. Inside of the page times are microseconds from the begin of the recording; in the fragment they are seconds
 // on the recording's clock, as dmesg shows them, because a live recording may lose its begin while a link lives on.
+import {atEnd} from './axis.js';
 
 /**
  * @typedef {object} State
@@ -13,6 +14,7 @@
  * @property {number[] | null} cores only these, in rising order
  * @property {string} comm regular expression
  * @property {string} pid one or more with commas
+ * @property {string} tid of threads, one or more with commas
  * @property {string} cgroup regular expression
  * @property {'process' | 'thread' | 'core' | 'cgroup' | 'none'} by
  * @property {boolean} reverse
@@ -47,7 +49,7 @@
 
 /** @type {State} */
 export const DEFAULTS = Object.freeze({
-  from: 0, to: 0, follow: 'whole', selFrom: null, selTo: null, cores: null, comm: '', pid: '', cgroup: '',
+  from: 0, to: 0, follow: 'whole', selFrom: null, selTo: null, cores: null, comm: '', pid: '', tid: '', cgroup: '',
   by: 'process', reverse: false, idle: false, search: '', base: 'off', judged: '', zoom: [], hide: [], root: 'top', side: 'new',
   colour: '', theme: 'auto',
 });
@@ -57,7 +59,7 @@ const WORDS = {
   side: ['new', 'base', 'both'], theme: ['auto', 'light', 'dark'],
 };
 const WORD_NAMES = /** @type {const} */ (['by', 'root', 'side', 'theme']);
-const TEXTS = /** @type {const} */ (['comm', 'pid', 'cgroup', 'search', 'colour']);
+const TEXTS = /** @type {const} */ (['comm', 'pid', 'tid', 'cgroup', 'search', 'colour']);
 const LISTS = /** @type {const} */ (['zoom', 'hide']);
 const LONGEST_TEXT = 4000;
 
@@ -72,6 +74,17 @@ export function chosen(state) {
 }
 
 /**
+ * What a recording that has grown does to the window.
+ * @param {State} state
+ * @param {number} duration
+ * @returns {Partial<State>}
+ */
+export function followed(state, duration) {
+  if (state.follow === 'whole') return {from: 0, to: duration};
+  return state.follow === 'end' ? atEnd(state, duration) : {};
+}
+
+/**
  * The begin of a recording in whole microseconds of its clock.
  * @param {string} startNs
  */
@@ -83,15 +96,16 @@ export function originOf(startNs) {
  * A fragment as text; what is as it is anyway is left out.
  * @param {State} state
  * @param {number} origin begin of the recording on its clock, µs
+ * @param {boolean} [elsewhere] whether a page whose address says nothing begins with another window than all of it
  */
-export function format(state, origin) {
+export function format(state, origin, elsewhere = false) {
   const parts = new URLSearchParams();
   const seconds = (/** @type {number} */ time) => String(Math.round(origin + time) / 1e6);
   if (state.follow !== 'whole') {
     parts.set('from', seconds(state.from));
     parts.set('to', seconds(state.to));
   }
-  if (state.follow === 'end') parts.set('follow', 'end');
+  if (state.follow === 'end' || (state.follow === 'whole' && elsewhere)) parts.set('follow', state.follow);
   if (state.selFrom !== null && state.selTo !== null) parts.set('sel', `${seconds(state.selFrom)}-${seconds(state.selTo)}`);
   if (state.cores !== null) parts.set('cores', state.cores.join(','));
   for (const name of TEXTS) if (state[name]) parts.set(name, state[name]);
@@ -117,14 +131,17 @@ export function format(state, origin) {
 export function parse(fragment, origin, duration) {
   const parts = new URLSearchParams(fragment.replace(/^#/, ''));
   const state = {...DEFAULTS, from: 0, to: Math.max(1, duration)};
-  const from = moment(parts.get('from'), origin), to = moment(parts.get('to'), origin);
-  if (from !== null && to !== null && to > from && to > 0 && from < duration) {
-    Object.assign(state, {from: Math.max(0, from), to: Math.min(duration, to), follow: parts.get('follow') === 'end' ? 'end' : ''});
+  const from = moment(parts.get('from'), origin), to = moment(parts.get('to'), origin), follow = parts.get('follow');
+  if (from !== null && to !== null && to > from && follow !== 'whole') {
+    // What followed the end goes on with it: the moments of the address are of when it was written.
+    if (follow === 'end') Object.assign(state, atEnd({from, to}, Math.max(1, duration)), {follow});
+    else if (to > 0 && from < duration) Object.assign(state, {from: Math.max(0, from), to: Math.min(duration, to), follow: ''});
   }
   const selection = moments(parts.get('sel'), origin);
   if (selection) [state.selFrom, state.selTo] = selection;
   const cores = parts.get('cores');
-  if (cores !== null && /^\d{1,5}(,\d{1,5})*$/.test(cores)) {
+  // -1 is the core of samples whose core nobody wrote down.
+  if (cores !== null && /^(-1|\d{1,5})(,(-1|\d{1,5}))*$/.test(cores)) {
     state.cores = [...new Set(cores.split(',').map(Number))].sort((a, b) => a - b);
   }
   for (const name of TEXTS) state[name] = (parts.get(name) ?? '').slice(0, LONGEST_TEXT);
@@ -187,6 +204,11 @@ export function signal(value) {
   };
 }
 
+/** A recording of one sample takes no time; nothing can be shown of that. @param {import('./api.js').About} about */
+function stretched(about) {
+  return {...about, duration_us: Math.max(1, about.duration_us)};
+}
+
 /**
  * The one store of a page. Steps that are not pushed rewrite the current entry of the history, after a pause: browsers
  * refuse more than some hundred rewrites in half a minute, and a drag would make thousands.
@@ -194,16 +216,17 @@ export function signal(value) {
  * @returns {Store}
  */
 export function createStore(about) {
-  let latest = about;
-  let state = parse(location.hash, originOf(about.start_ns), about.duration_us);
+  let latest = stretched(about);
+  let state = parse(location.hash, originOf(about.start_ns), latest.duration_us);
   // What was asked for on the command line, where the address says nothing.
-  if (about.initial && state.follow === 'whole') state = {...state, ...about.initial, follow: ''};
+  const elsewhere = Boolean(about.initial), said = new URLSearchParams(location.hash.slice(1)).has('follow');
+  if (about.initial && state.follow === 'whole' && !said) state = {...state, ...about.initial, follow: ''};
   let writing = 0;
   /** @type {Set<(state: State, before: State) => void>} */
   const listeners = new Set();
 
   const address = () => {
-    const fragment = format(state, originOf(latest.start_ns));
+    const fragment = format(state, originOf(latest.start_ns), elsewhere);
     return location.pathname + location.search + (fragment ? `#${fragment}` : '');
   };
   const flush = () => {
@@ -218,6 +241,8 @@ export function createStore(about) {
     state = next;
     for (const listener of [...listeners]) listener(state, before);
   };
+  // The window of the command line is in the address at once: whoever copies that, or comes back to it, sees the same.
+  if (elsewhere) history.replaceState(null, '', address());
   addEventListener('pagehide', flush);
   addEventListener('popstate', () => {
     clearTimeout(writing);
@@ -245,7 +270,7 @@ export function createStore(about) {
     },
     about: () => latest,
     grow: (next) => {
-      latest = next;
+      latest = stretched(next);
     },
     hover: signal(/** @type {number | null} */ (null)),
     draft: signal(/** @type {{from: number, to: number} | null} */ (null)),

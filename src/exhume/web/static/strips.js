@@ -1,7 +1,7 @@
 // @ts-check
 // The strips of the cores: the oddest are tall and show the shares of their time stacked, the others are thin and show them
 // mixed, so that 96 cores are seen at once. Cells are drawn once, to a buffer; a pan or a zoom only moves that.
-import {alike} from './axis.js';
+import {alike, coreName} from './axis.js';
 import {bytes} from './api.js';
 import {buffer, laneName, SMALL} from './canvas.js';
 import {pixel, rgb, theme} from './colours.js';
@@ -33,6 +33,19 @@ export function ordered(strips, wanted, before, span) {
     shown: [...first, ...order.filter((core) => !first.includes(core))],
     kept: kept ?? {order, span},
   };
+}
+
+/**
+ * The order for an answer. One that is not whole yet says little of which core is odd, and a window that is all of a recording
+ * grows with it: neither keeps an order, or the core with the incident stayed where the first seconds put it.
+ * @param {Pick<import('./api.js').Lanes, 'cores' | 'ready'>} lanes
+ * @param {import('./state.js').State} state
+ * @param {{order: number[], span: import('./axis.js').Span} | null} before
+ */
+export function orderOf(lanes, state, before) {
+  const whole = (lanes.ready ?? 1) >= 1, {cores, follow, from, to} = state;
+  const {shown, kept} = ordered(lanes.cores, cores, whole && follow !== 'whole' ? before : null, {from, to});
+  return {shown, kept: whole ? kept : null};
 }
 
 /**
@@ -138,8 +151,7 @@ export function names(context, rows, wanted) {
   const thin = rows.filter((row) => !row.tall);
   for (const row of rows) {
     const chosen = wanted?.includes(row.core) ?? false;
-    const name = `core ${row.core < 0 ? 'unknown' : row.core}`;
-    if (row.tall) laneName(context, name, row.top + row.height / 2 + 0.5, chosen || !wanted ? colours.ink : colours.dim);
+    if (row.tall) laneName(context, coreName(row.core), row.top + row.height / 2 + 0.5, chosen || !wanted ? colours.ink : colours.dim);
     context.fillStyle = colours.focus;
     if (chosen) context.fillRect(121, row.top, 4, row.height);
   }

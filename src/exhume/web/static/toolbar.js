@@ -1,6 +1,6 @@
 // @ts-check
 // The bar at the top: whose node and what time is shown, whose samples count, what the heat map counts, light or dark.
-import {day, lasting, told, zoomed} from './axis.js';
+import {atEnd, day, lasting, told, zoomed} from './axis.js';
 import {plain} from './canvas.js';
 import {windowed} from './gestures.js';
 
@@ -26,9 +26,9 @@ const OWN = '\u0000own';
 export function mountToolbar(element, store, does) {
   const about = store.about();
   const name = element_('h1', {textContent: plain(String(about.node?.hostname ?? about.name)), title: plain(about.name)});
+  const boot = element_('span', {className: 'boot', textContent: bootOf(about)});
   const live = element_('span', {className: 'live', textContent: 'live', hidden: true});
   const shown = element_('span', {className: 'shown'});
-  shown.setAttribute('aria-live', 'polite');
 
   const zoom = (/** @type {number} */ factor) => {
     const {from, to} = store.get();
@@ -40,14 +40,15 @@ export function mountToolbar(element, store, does) {
     button('All', 'Show all of the recording', () => store.set({from: 0, to: store.about().duration_us, follow: 'whole'}, {push: true})),
   ];
   const follow = button('Follow', 'Keep the end of the live recording in sight', () => {
-    const {from, to} = store.get(), end = store.about().duration_us;
-    store.set({from: Math.max(0, end - (to - from)), to: end, follow: 'end'}, {push: true});
+    const {from, to} = store.get();
+    store.set({...atEnd({from, to}, store.about().duration_us), follow: 'end'}, {push: true});
   });
   const clear = button('End selection', 'End the selection', () => store.set({selFrom: null, selTo: null}, {push: true}));
 
   const cores = field('Cores', '39 or 0-3,8', (text) => ({cores: coresOf(text)}));
   const comm = field('Process', 'name or pattern', (comm) => ({comm}));
-  const pid = field('PID', '4242', (pid) => ({pid: /^\d{1,10}(,\d{1,10})*$/.test(pid) ? pid : ''}));
+  const pid = field('PID', '4242', (pid) => ({pid: numbers(pid)}));
+  const tid = field('Thread', 'TID', (tid) => ({tid: numbers(tid)}));
   const cgroup = field('Cgroup', 'path or pattern', (cgroup) => ({cgroup}));
 
   const colour = element_('select', {});
@@ -65,9 +66,9 @@ export function mountToolbar(element, store, does) {
   const theme = button('◐', 'Light, dark, or as the system is', does.theme);
   const help = button('?', 'Help', does.help);
   const title = element_('div', {className: 'row'});
-  title.append(name, live, shown, ...buttons, follow, clear, element_('span', {className: 'space'}), theme, help);
+  title.append(name, boot, live, shown, ...buttons, follow, clear, element_('span', {className: 'space'}), theme, help);
   const filters = element_('div', {className: 'row'});
-  filters.append(...[cores, comm, pid, cgroup].map((one) => one.label), labelled('Heat map of', colour), own);
+  filters.append(...[cores, comm, pid, tid, cgroup].map((one) => one.label), labelled('Heat map of', colour), own);
   element.append(title, filters);
 
   const update = () => {
@@ -79,11 +80,14 @@ export function mountToolbar(element, store, does) {
     const text = selected ? `selected ${span}` : span;
     if (shown.textContent !== text) shown.textContent = text;
     live.hidden = follow.hidden = !clock.live;
+    // What changes every two seconds is not read out.
+    shown.setAttribute('aria-live', clock.live ? 'off' : 'polite');
     follow.setAttribute('aria-pressed', String(state.follow !== ''));
     clear.hidden = !selected;
     cores.show(state.cores?.join(',') ?? '');
     comm.show(state.comm);
     pid.show(state.pid);
+    tid.show(state.tid);
     cgroup.show(state.cgroup);
     const known = FAMILIES.some(([pattern]) => pattern === state.colour);
     if (document.activeElement !== colour && document.activeElement !== own) {
@@ -111,14 +115,26 @@ export function mountToolbar(element, store, does) {
   }
 }
 
+/** Which boot of several is shown, and how to see another. @param {import('./api.js').About} about */
+export function bootOf({boots, node}) {
+  const at = boots.indexOf(node?.boot_id);
+  return boots.length > 1 && at >= 0 ? `boot ${at + 1} of ${boots.length} (--boot)` : '';
+}
+
+/** `4242` or `4242,4250`; anything else is no filter. @param {string} text */
+function numbers(text) {
+  return /^\d{1,10}(,\d{1,10})*$/.test(text) ? text : '';
+}
+
 /**
- * `39`, `0-3,8` as numbers in rising order; null for none.
+ * `39`, `0-3,8` as numbers in rising order; -1 where the core is not known; null for none.
  * @param {string} text
  * @returns {number[] | null}
  */
 export function coresOf(text) {
   const found = new Set();
   for (const part of text.split(/[\s,]+/)) {
+    if (part === '-1') found.add(-1);
     const ends = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(part);
     if (!ends) continue;
     for (let core = Number(ends[1]); core <= Math.min(Number(ends[2] ?? ends[1]), Number(ends[1]) + 4096); core++) found.add(core);

@@ -16,6 +16,8 @@ import { chain, lists } from './verdict_parts.js';
 const PAUSE_MS = 500;
 // Something that took no time is shown with this much around it, µs.
 const AROUND = 500_000;
+// What is less than this part of the window is a few pixels wide.
+const NARROW = 50;
 
 /** The time that is to be judged: one that was kept, the selection, or all. @param {State} state @param {number} duration */
 export function judged(state, duration) {
@@ -27,18 +29,18 @@ export function judged(state, duration) {
 }
 
 /**
- * What a click on evidence does to the state: the selection is that span, on that core; the window goes there if it is elsewhere.
+ * What a click on evidence does to the state: the selection is that span, on that core; the window goes there if it is elsewhere, or so
+ * long that hardly more than a line would be seen.
  * @param {State} state @param {Span} where @param {number} duration
  * @returns {Partial<State>}
  */
 export function evidence(state, where, duration) {
-  let [from, to] = where;
-  if (to - from < 1000) [from, to] = [from - AROUND, to + AROUND];
-  [from, to] = [Math.max(0, from), Math.min(duration, to)];
+  let [from, to] = [where[0], where[1]].map((time) => Math.min(duration, Math.max(0, time)));
+  if (to - from < 1000) [from, to] = [Math.max(0, from - AROUND), Math.min(duration, to + AROUND)];
   const core = where[2];
   /** @type {Partial<State>} */
   const patch = { selFrom: from, selTo: to, cores: core !== null && core !== undefined && core >= 0 ? [core] : null };
-  if (from < state.from || to > state.to) {
+  if (from < state.from || to > state.to || to - from < (state.to - state.from) / NARROW) {
     const margin = Math.max(2_000_000, (to - from) * 2);
     Object.assign(patch, { from: Math.max(0, from - margin), to: Math.min(duration, to + margin), follow: '' });
   }

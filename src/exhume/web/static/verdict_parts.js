@@ -37,6 +37,11 @@ export function spans(finding) {
   return [[finding.start_us, finding.end_us, null]];
 }
 
+/** Whether there is anything of it on the lanes: a log tells of what was before the recording, too. @param {Span} span */
+export function reached(span) {
+  return span[1] >= 0;
+}
+
 /** The one to show first: the longest. @param {Span[]} all */
 export function longest(all) {
   let best = 0;
@@ -87,8 +92,11 @@ function others(findings, open, go) {
 
 /** A finding as a link to its evidence; where there is more than one span, with steps between them. @param {Finding} finding @param {(where: Span, all: Span[]) => void} go */
 function linked(finding, go) {
-  const all = spans(finding);
-  if (all.length === 0) return [text('span', 'verdict-finding', finding.summary)];
+  const found = spans(finding), all = found.filter(reached);
+  if (all.length === 0) {
+    const plain = text('span', 'verdict-finding', finding.summary);
+    return found.length ? [plain, text('span', 'verdict-place', ' (before the recording began)')] : [plain];
+  }
   let at = longest(all);
   const link = text('button', 'verdict-link', finding.summary);
   link.setAttribute('type', 'button');
