@@ -2,14 +2,16 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from exhume.agent.exposition import LONGEST_LABEL, Exposition
+from exhume.agent.exposition import LONGEST_LABEL, MOST_KINDS, Collector, Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.metrics import METRICS
 from exhume.node.latency.histogram import BUCKETS
@@ -105,6 +107,29 @@ def test_whoever_asks_for_openmetrics_gets_it() -> None:
     assert kind.startswith("application/openmetrics-text")
     families = parse_openmetrics(body.decode())  # type: ignore[no-untyped-call]
     assert {family.name for family in families} >= {"exhume_memory_cgroups", "exhume_latency_seconds"}
+
+
+def test_whoever_asks_all_the_time_gets_what_was_said_last_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = filled()
+    exposition = Exposition(gathered)
+    written: list[None] = []
+    collect = Collector.collect
+
+    def collected(self: Collector) -> Iterator[Metric]:
+        written.append(None)
+        return collect(self)
+
+    monkeypatch.setattr(Collector, "collect", collected)
+    for _ in range(20):
+        assert exposition.text() == exposition.text()
+    assert len(written) == 1
+    for version in range(1, 100):  # each is a content type of its own
+        kind = exposition.text(f"application/openmetrics-text; version={version}.0.0")[1]
+    assert len(written) == MOST_KINDS
+    assert kind.startswith("text/plain")
+    gathered.set("exhume_agent_disk_bytes", 4242.0)
+    monkeypatch.setattr("exhume.agent.exposition.FRESH_S", 0.0)
+    assert b"exhume_agent_disk_bytes 4242.0" in exposition.text()[0]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool (Debian: prometheus)")

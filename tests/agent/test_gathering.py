@@ -165,6 +165,50 @@ def test_sources_of_zombies_are_the_largest_and_the_rest_together() -> None:
     assert told[OTHER,] == sum(100 - i for i in range(TOP - 1, 50))
 
 
+def test_zombies_that_are_too_few_to_be_named_are_of_no_source_any_more() -> None:
+    gathered = Gathered(2)
+    rows = batch(1)
+    walked(rows, 1, [("/system.slice/*", "ecs.service", 68_345)])
+    rows.count(SECOND, "memcg_walk_zombies", 68_345)
+    gathered.add(rows)
+    gathered.add(batch(2))  # nobody counted
+    assert value(gathered, "exhume_zombie_memory_cgroups", "ecs.service") == 68_345
+    rows = batch(60)
+    rows.count(60 * SECOND, "memcg_walk_zombies", 12)
+    gathered.add(rows)
+    assert gathered.values["exhume_zombie_memory_cgroups"] == {}
+
+
+def test_a_gauge_whose_source_is_off_for_a_minute_is_absent_and_a_counter_stands_still() -> None:
+    gathered = Gathered(2)
+
+    def told(at: int, state: str) -> None:
+        rows = batch(at)
+        for name in ("memcg", "units"):
+            rows["sources"].add(at * SECOND, name, state, "", 0)
+        if state == "on":
+            memcg(rows, at, 240, 100 + at)
+        rows["cgroup_events"].add(at * SECOND, "mkdir", 0, 7, 1, "/x", 1, "systemd")
+        gathered.add(rows)
+
+    gauges = ("exhume_memory_cgroups", "exhume_memory_cgroup_leak_rate", "exhume_zombie_memory_cgroup_bytes")
+    for at in (0, 40, 80):
+        told(at, "on")
+    gathered.judged([finding("crash-loop", subject="u", period=1.0)])
+    told(90, "off")
+    told(100, "on")  # it hung for a moment
+    for at in (110, 169):
+        told(at, "off")
+        assert all(gathered.values[name] for name in gauges)
+    told(170, "off")
+    assert not any(gathered.values[name] for name in gauges)
+    assert value(gathered, "exhume_memory_cgroup_changes_total", "made") == 8
+    assert value(gathered, "exhume_crash_loop_restarts_rate", "u") == 1.0
+    told(180, "on")
+    assert value(gathered, "exhume_memory_cgroups", "dying", "v1") == 280
+    assert value(gathered, "exhume_memory_cgroup_leak_rate") is None
+
+
 def test_only_cgroups_of_the_memory_hierarchy_count() -> None:
     gathered = Gathered(2)
     gathered.count_only(4)

@@ -211,11 +211,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with (Debian: openssl)")
     place = tmp_path_factory.mktemp("tls")
-    cert, key = str(place / "cert.pem"), str(place / "key.pem")
+    cert, key = place / "cert.pem", place / "key.pem"
+    make_certificate(cert, key)
+    return str(cert), str(key)
+
+
+def make_certificate(cert: Path, key: Path) -> None:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert]
+    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(made, check=True, capture_output=True)
-    return cert, key
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The service in this process: what a signal between two recorders, an old log and a failing judge do to it."""
 
+import shutil
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,20 +9,23 @@ from typing import Any
 
 import pytest
 
+from exhume.agent import judging
 from exhume.agent import service as module
 from exhume.agent.service import Service
 from exhume.agent.settings import Audit, Settings
+from exhume.errors import UsageError
 from exhume.findings.model import Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import sources
 from exhume.recorder.flight import Flight, Options
 from tests.agent.made import SECOND, batch
+from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
 
 
 class Inside:
     """A service that reads nothing but the cores, what it said, and the options of each recorder that it began."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.said: list[str] = []
         self.options: list[Options] = []
         self.on_begin: Callable[[int], None] = lambda _: None
@@ -36,6 +41,7 @@ class Inside:
 
         monkeypatch.setattr(module, "Flight", Noted)
         self.settings = Settings(dir=str(path / "r"), listen="127.0.0.1:0", hz=0, latency=False, audit=Audit(every_h=0))
+        self.settings = replace(self.settings, **settings)
         self.service = Service(self.settings, Thresholds(), ("oom",), self.said.append, ["false"], ["audit"])
 
     def again(self, settings: Settings) -> None:
@@ -60,7 +66,7 @@ def oom(end: int) -> Finding:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
-    monkeypatch.setattr(module, "examine", lambda *_: [Examined("oom", findings)])
+    monkeypatch.setattr(judging, "DETECTORS", (lambda *_: Examined("oom", findings),))
 
 
 def test_settings_that_come_while_the_recorder_begins_anew_are_not_lost(inside: Inside) -> None:
@@ -88,3 +94,79 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     found(monkeypatch, oom(50 * SECOND))
     assert inside.service._judge(batch(103)) == []
     assert inside.value("exhume_node_health", "healthy") == 1.0
+
+
+def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Examined:
+        raise ZeroDivisionError("no cores")
+
+    fails.__module__ = "exhume.findings.core_saturated"
+    found(monkeypatch, oom(101 * SECOND))
+    monkeypatch.setattr(judging, "DETECTORS", (fails, *judging.DETECTORS))
+    at = "exhume_agent_judged_timestamp_seconds"
+    assert (inside.value(at) or 0.0) > 1_700_000_000.0  # it begins with the agent
+    inside.service.gathered.set(at, 0.0)
+    for _ in range(2):
+        assert len(inside.service._judge(batch(102))) == 1
+    assert inside.said == ["could not judge core-saturated (ZeroDivisionError: no cores); the others go on"]
+    assert inside.value(at) == 0.0
+    monkeypatch.setattr(judging, "DETECTORS", judging.DETECTORS[1:])
+    assert len(inside.service._judge(batch(103))) == 1
+    assert (inside.value(at) or 0.0) > 1_700_000_000.0
+
+
+def test_another_policy_or_no_audit_is_for_the_next_one(inside: Inside) -> None:
+    def audits(**settings: Any) -> list[str]:
+        inside.again(replace(inside.settings, audit=Audit(**settings)))
+        return list(inside.service._recurring._command)
+
+    assert audits(every_h=24) == ["audit"]
+    began = inside.value("exhume_audit_timestamp_seconds")
+    assert began is not None  # one that never comes is late from now on
+    assert audits(every_h=24, policy="/etc/p.toml") == ["audit", "--policy", "/etc/p.toml"]
+    assert inside.value("exhume_audit_timestamp_seconds") == began
+    inside.service._audited({"units": [], "drift": [{"kind": "new"}]}, "")
+    assert inside.value("exhume_audit_drift", "new") == 1.0
+    same = inside.service._recurring
+    assert audits(every_h=24, policy="/etc/p.toml")
+    assert inside.service._recurring is same
+    assert audits(every_h=0) == []
+    for name in ("exhume_audit_units", "exhume_audit_drift", "exhume_audit_timestamp_seconds"):
+        assert inside.service.gathered.values[name] == {}
+
+
+def test_why_there_is_no_audit_is_said_each_time(inside: Inside) -> None:
+    for _ in range(2):
+        inside.service._audited(None, "the policy is gone")
+    assert inside.said == ["no audit: the policy is gone"] * 2
+
+
+def test_a_password_and_a_certificate_that_were_replaced_are_taken_and_wrong_ones_change_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    certificate: tuple[str, str],  # noqa: F811
+) -> None:
+    auth, cert, key = (tmp_path / name for name in ("auth", "tls.crt", "tls.key"))
+    auth.touch(0o600)
+    auth.write_text("a:first\n")
+    for of in (cert, key):
+        shutil.copy(certificate[of == key], of)
+    trusts = ssl.create_default_context(cafile=certificate[0])
+    inside = Inside(tmp_path, monkeypatch, auth_file=str(auth), tls_cert=str(cert), tls_key=str(key))
+    try:
+        assert scrape(inside.service.door.address, trusts, credentials(b"a:first"))[0] == 200
+        make_certificate(cert, key)
+        auth.write_text("a:second\n")
+        inside.again(inside.settings)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            scrape(inside.service.door.address, trusts)
+        trusts = ssl.create_default_context(cafile=str(cert))
+        for word, status in ((b"a:first", 401), (b"a:second", 200)):
+            assert scrape(inside.service.door.address, trusts, credentials(word))[0] == status
+        shutil.copy(certificate[1], key)  # of the other certificate
+        with pytest.raises(UsageError, match="cannot be used"):
+            inside.again(replace(inside.settings, hz=23))
+        assert inside.service.settings.hz == 0
+        assert scrape(inside.service.door.address, trusts, credentials(b"a:second"))[0] == 200
+    finally:
+        inside.run(lambda: True)

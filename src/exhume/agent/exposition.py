@@ -1,5 +1,7 @@
 """The metrics in Prometheus's words, by its own library: a collector that asks `Gathered` when somebody scrapes."""
 
+import threading
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +14,9 @@ from exhume.agent.metrics import METRICS
 from exhume.text import printable
 
 LONGEST_LABEL = 200
+# Whoever asks more often gets what was said last: to write it down is dear, and nobody is to make the agent give things up.
+FRESH_S = 1.0
+MOST_KINDS = 4
 
 
 class Collector:
@@ -56,7 +61,17 @@ class Exposition:
     def __init__(self, gathered: Gathered) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Collector(gathered))
+        self._said: dict[str, tuple[float, bytes]] = {}
+        """By its content type: when, and what."""
+        self._saying = threading.Lock()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        with self._saying:
+            now = time.monotonic()
+            self._said = {kind: said for kind, said in self._said.items() if now - said[0] < FRESH_S}
+            if content_type not in self._said and len(self._said) >= MOST_KINDS:  # versions that nobody has
+                encode, content_type = choose_encoder("")
+            if content_type not in self._said:
+                self._said[content_type] = now, encode(self._registry)
+            return self._said[content_type][1], content_type

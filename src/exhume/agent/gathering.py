@@ -21,6 +21,11 @@ HEALTHS = ("healthy", "warning", "critical", "unknown")
 RATE_NS = 600 * 10**9
 _RATE_EVERY_NS = 10 * 10**9
 _LEAST_NS = 60 * 10**9
+# Gauges are believed for so long after their source was seen last: a node so sick that a read takes seconds is not to lose
+# the very numbers that an alert waits for.
+_GONE_NS = 60 * 10**9
+# These are judged anew with every look, by other sources as well.
+_JUDGED = ("exhume_crash_loop_restarts_rate", "exhume_crash_loop_leaks")
 # Series whose last reading is remembered: a node with 5,000 cgroups under quota has three times as many.
 _MOST_SERIES = 1 << 14
 _RECLAIM = {
@@ -48,6 +53,8 @@ class Gathered:
         self._cpus = max(1, cpus)
         self._before: dict[tuple[str, object], int] = {}
         self._dying: deque[tuple[int, int]] = deque()
+        self._off: dict[str, int] = {}
+        """Sources that are off, and since when."""
         self._devices: list[str] = []
         self._resets = Resets()
         self._saturated: dict[int, int] = {}
@@ -86,7 +93,20 @@ class Gathered:
     def _sources(self, rows: Recording) -> None:
         into = self.values["exhume_source_up"]
         for row in rows["sources"].rows():
-            _put(into, (row["name"],), float(row["state"] == "on"), METRICS["exhume_source_up"].most)
+            name, now = row["name"], rows.window[1]
+            _put(into, (name,), float(row["state"] == "on"), METRICS["exhume_source_up"].most)
+            if row["state"] == "on":
+                self._off.pop(name, None)
+            elif (name,) in into and now - self._off.setdefault(name, now) >= _GONE_NS:
+                self._clear(name)
+
+    def _clear(self, source: str) -> None:
+        """What says how it is now is not known any more."""
+        for metric in METRICS.values():
+            if metric.source == source and metric.kind == "gauge" and metric.name not in _JUDGED:
+                self.values[metric.name] = {}
+        if source == "memcg":
+            self._dying.clear()
 
     def _memcg(self, rows: Recording) -> None:
         whole = [row for row in rows["memcg"].rows() if row["path"] == "/" and row["scope"] == "node"]
@@ -118,6 +138,8 @@ class Gathered:
     def _zombies(self, rows: Recording) -> None:
         table = rows["memcg_walk"]
         if not len(table):
+            if "memcg_walk_zombies" in rows["counters"].texts("name"):  # they were counted, and too few to be named
+                self.values["exhume_zombie_memory_cgroups"] = {}
             return
         last = int(table.ints("time").max())
         counted: Counter[str] = Counter()

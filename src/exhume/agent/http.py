@@ -55,6 +55,10 @@ class Door:
         self._thread = threading.Thread(target=self._server.serve, name="door", daemon=True)
         self._thread.start()
 
+    def change(self, tls: ssl.SSLContext | None, secret: bytes) -> None:
+        """For whoever comes from now on."""
+        self._server.tls, self._server.secret = tls, secret
+
     def close(self) -> None:
         self._server.leave()
         self._thread.join(5)
@@ -173,9 +177,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = LONGEST_S
 
     def setup(self) -> None:
-        if self.server.tls is not None:
+        if (tls := self.server.tls) is not None:
             self.request.settimeout(LONGEST_S)
-            self.request = self.server.tls.wrap_socket(self.request, server_side=True, do_handshake_on_connect=False)
+            self.request = tls.wrap_socket(self.request, server_side=True, do_handshake_on_connect=False)
             self.server.instead(self.client_address, self.request)
             try:
                 self.request.do_handshake()

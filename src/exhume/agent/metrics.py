@@ -51,7 +51,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_zombie_memory_cgroups",
         "gauge",
-        f"Zombie memory cgroups by whose they were: the {TOP} largest, the rest as {OTHER}. Named once a minute at most.",
+        f"Zombie memory cgroups by whose they were: the {TOP} largest, the rest as {OTHER}. Named from 100 on, once a minute.",
         ("source",),
         TOP + 1,
         "zombies",
@@ -242,6 +242,11 @@ METRICS: Final = _all(
         "counter",
         "Batches of rows that the recorder has brought. It stands still when the recorder is stuck.",
     ),
+    Metric(
+        "exhume_agent_judged_timestamp_seconds",
+        "gauge",
+        "When all detectors looked at the last minute last; before that, when the agent began. It stands still when one fails.",
+    ),
     Metric("exhume_agent_resident_memory_bytes", "gauge", "Resident memory of the agent and of its children."),
     Metric("exhume_agent_disk_bytes", "gauge", "What the recording takes on disk."),
     Metric(
@@ -281,7 +286,11 @@ METRICS: Final = _all(
         ("kind",),
         5,
     ),
-    Metric("exhume_audit_timestamp_seconds", "gauge", "When the last audit was made."),
+    Metric(
+        "exhume_audit_timestamp_seconds",
+        "gauge",
+        "When the last audit was made; before the first, when the agent began with them. Absent without audits.",
+    ),
     Metric("exhume_build_info", "gauge", "1, with the version of the agent.", ("version",), 1),
 )
 

@@ -28,6 +28,7 @@ class Recurring:
         self._command, self._every_s, self._hand = command, every_s, hand
         self._due = time.monotonic() + first_s
         self._child: subprocess.Popen[bytes] | None = None
+        self._ends = False
         self._thread: threading.Thread | None = None
 
     def look(self) -> None:
@@ -38,6 +39,8 @@ class Recurring:
         self._thread.start()
 
     def close(self) -> None:
+        """What is under way is nobody's any more."""
+        self._ends = True
         if (child := self._child) is not None and child.poll() is None:
             child.kill()
         if self._thread is not None:
@@ -55,9 +58,11 @@ class Recurring:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
-            self._hand(_read(printed, said, child.returncode), "")
+            if not self._ends:
+                self._hand(_read(printed, said, child.returncode), "")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self._hand(None, str(error))
+            if not self._ends:
+                self._hand(None, str(error))
 
 
 def _read(printed: bytes, said: bytes, code: int) -> dict[str, Any]:

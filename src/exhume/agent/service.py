@@ -16,6 +16,7 @@ from exhume.agent.cluster_report import ClusterReport
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.hierarchy import memory_hierarchy
+from exhume.agent.judging import judge
 from exhume.agent.limits import FEW_HZ, Cost, Limits, steps
 from exhume.agent.notify import notify
 from exhume.agent.own_cost import children_bytes, ended_children_s
@@ -23,7 +24,6 @@ from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
-from exhume.findings.detectors import examine
 from exhume.findings.model import Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.node.root import Root
@@ -68,8 +68,8 @@ class Service:
         log: Root | None = None,
         segment_ns: int = 60 * 10**9,
     ) -> None:
-        """`kinds` of findings make an incident; `diagnose` and `audit` are the commands that print a report as JSON; `log` is
-        where the kernel's log is, if not below the node's root."""
+        """`kinds` of findings make an incident; `diagnose` and `audit` are the commands that print a report as JSON, the
+        latter without its policy; `log` is where the kernel's log is, if not below the node's root."""
         from exhume.recording.writer import Writer
 
         self._thresholds, self._kinds, self._say = thresholds, kinds, say
@@ -82,13 +82,14 @@ class Service:
         self._batches = 0
         self._again = False
         self._told: set[str] = set()
-        self._recurring = self._audits()
         tls, secret = http.context(settings.tls_cert, settings.tls_key), http.secret(settings.auth_file)
         self._flight = Flight(self._root, self._options())
         try:
             self.gathered = Gathered(self._flight.node.cpus)
             self.gathered.count_only(memory_hierarchy(self._root))
             self.gathered.set("exhume_build_info", 1.0, __version__)
+            self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
+            self._recurring = self._audits()
             self._standing = Standing(self.gathered)
             self._exposition = Exposition(self.gathered)
             self._pusher = Pusher(settings, self._flight.node.boot_id, self.gathered, say)
@@ -158,7 +159,9 @@ class Service:
         return {**self._flight.about, "keep_ns": self.settings.keep_s * 10**9}
 
     def begin_again(self, settings: Settings, thresholds: Thresholds, kinds: tuple[str, ...]) -> None:
-        """Other settings: the recorder begins anew with them. Where it listens and writes stays as it was."""
+        """Other settings: the recorder begins anew with them. Where it listens and writes stays as it was; a certificate and a
+        password that were replaced in their place are taken. Raises UsageError if those are wrong, and changes nothing."""
+        self.door.change(http.context(self.settings.tls_cert, self.settings.tls_key), http.secret(self.settings.auth_file))
         if changed := [name for name in KEPT if getattr(settings, name) != getattr(self.settings, name)]:
             self._say(f"{', '.join(f'agent.{name}' for name in changed)}: changed, and that needs a restart of the agent")
         before = self.settings
@@ -167,14 +170,22 @@ class Service:
         self._pusher.change(settings.push)
         self._limits = _limits(settings)
         self.gathered.stepped_down(())
-        if settings.audit.every_h != before.audit.every_h:
+        if settings.audit != before.audit:
             self._recurring.close()
             self._recurring = self._audits()
         self._again = True
 
     def _audits(self) -> Recurring:
-        every_s = self.settings.audit.every_h * 3600.0
-        return Recurring(self._audit if every_s else [], every_s, self._audited)
+        audit = self.settings.audit
+        command = [*self._audit, *(["--policy", audit.policy] if audit.policy else [])] if audit.every_h else []
+        values = self.gathered.values
+        if not command:
+            for name in ("exhume_audit_units", "exhume_audit_drift", "exhume_audit_timestamp_seconds"):
+                values[name] = {}
+        elif not values["exhume_audit_timestamp_seconds"]:
+            # From then on it is late: one that never succeeds would otherwise be missed by nobody.
+            self.gathered.set("exhume_audit_timestamp_seconds", time.time())
+        return Recurring(command, audit.every_h * 3600.0, self._audited)
 
     def _options(self) -> Options:
         settings, without = self.settings, self._limits.given_up
@@ -195,7 +206,7 @@ class Service:
             self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
             self._incidents(*self._trigger.add(status.rows))
         except Exception as error:
-            # A detector of ours that stumbles over what it sees is no reason to stop seeing.
+            # What stumbles over what it sees is no reason to stop seeing.
             self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
         for trouble in self._writer.troubles:
             self._tell(trouble)
@@ -241,13 +252,14 @@ class Service:
     def _judge(self, recording: "Recording") -> list[Incident]:
         # What the kernel's log still had from before we began is not of the last minute: each start would tell of it anew.
         since = self.gathered.since or 0
-        found: list[Finding] = [
-            one for examined in examine(recording, self._thresholds) for one in examined.findings if one.end >= since
-        ]
+        every, whole = judge(recording, self._thresholds, self._tell)
+        found: list[Finding] = [one for one in every if one.end >= since]
         self.gathered.judged(found)
         self._cluster.observe(found)
         serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
         self._standing.found(serious, time.monotonic())
+        if whole:
+            self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
         return [
             Incident(one.kind, one.subject, one.start, one.end, one.summary, one.severity, recording.real_ns(one.start))
             for one in serious
@@ -272,7 +284,7 @@ class Service:
 
     def _audited(self, report: dict[str, Any] | None, trouble: str) -> None:
         if report is None:
-            self._tell(f"no audit: {trouble}")
+            self._say(f"no audit: {trouble}")  # each time, they are hours apart
             return
         units, drift = auditing.units(report), auditing.drift(report)
         self.gathered.values["exhume_audit_units"] = units

@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
     config = ["--config", args.config] if args.config else []
     diagnose = [*program, "diagnose", settings.dir, f"--from=-{WINDOW_S}s", "--json", *config]
     audit = [*program, "audit", "--json", "--host", settings.host]
-    audit += ["--policy", settings.audit.policy] if settings.audit.policy else []
     make_place(settings.dir)
     log = Root(args.log_root) if args.log_root else None
     with Stopping() as stopping:
