@@ -13,6 +13,7 @@ from exhume.cli.main import main
 from exhume.cli.report_text import do_now
 from exhume.verdict.hypotheses.fixing import fix_unit
 from exhume.verdict.report import Verdict
+from tests.remedy.pretended import pretend_cgroups
 
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"
 WANTS = f"{ETC}/multi-user.target.wants/ecs.service"
@@ -113,12 +114,16 @@ def test_on_a_terminal_it_is_asked(root: Path, answer: str, code: int) -> None:
     assert (root / ETC / "ecs.service").is_symlink() == (code == 0)
 
 
-def test_what_cannot_be_undone_is_skipped_and_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_undone_is_skipped_and_named(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     report = tmp_path / "report.json"
-    (root / "sys/fs/cgroup/memory/leaked/empty").mkdir(parents=True)
+    (pretend_cgroups(root, monkeypatch) / "leaked/empty").mkdir(parents=True)
+    (root / "etc/hostname").write_text("node-7\n")
     directory = {"what": "directory", "value": "/sys/fs/cgroup/memory/leaked"}
     leaked = {"id": "f1", "kind": "cgroup-dirs-leak", "subject": "/leaked", "severity": "warning", "evidence": [directory]}
-    report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "findings": [leaked]}))
+    told = {"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-7"}, "findings": [leaked]}
+    report.write_text(json.dumps(told))
     assert run(root, "fix", "--from", str(report), "--apply", "--yes") == 0
     said = capsys.readouterr().out
     assert "cannot be undone" in said
@@ -136,6 +141,35 @@ def test_a_report_of_another_node_is_read_and_not_carried_out(
     assert "the report is of node-8, and this is node-7" in capsys.readouterr().err
     assert run(root, "fix", "ecs.service", "--from", str(report), "--apply", "--yes") == 2
     assert tree(root) == before
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "code"),
+    [
+        ({}, {}, 2),
+        ({"hostname": "node-7"}, {}, 2),
+        ({}, {"hostname": "node-7"}, 2),
+        ({"boot_id": "b"}, {"hostname": "node-7"}, 2),
+        ({"hostname": "node-7", "boot_id": "b"}, {"hostname": "node-7"}, 0),
+        ({"hostname": "node-7", "boot_id": "b"}, {"hostname": "node-7", "boot_id": "before"}, 0),
+        ({"boot_id": "b"}, {"boot_id": "b"}, 0),
+    ],
+)
+def test_a_report_that_may_be_any_nodes_is_read_and_not_carried_out(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], here: dict[str, str], there: dict[str, str], code: int
+) -> None:
+    if "hostname" in here:
+        (root / "etc/hostname").write_text(here["hostname"] + "\n")
+    if "boot_id" in here:
+        (root / "proc/sys/kernel/random").mkdir(parents=True)
+        (root / "proc/sys/kernel/random/boot_id").write_text(here["boot_id"] + "\n")
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "node": there}))
+    before = tree(root)
+    assert run(root, "fix", "ecs.service", "--from", str(report)) == 0
+    assert run(root, "fix", "ecs.service", "--from", str(report), "--apply", "--yes") == code
+    assert ("is not known" in capsys.readouterr().err) == (code == 2)
+    assert (tree(root) == before) == (code == 2)
 
 
 def test_what_is_protected_is_refused_whatever_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import KINDS, reversible
 from exhume.remedy.steps.processes import signal_parent
 from tests.remedy.nodes import FileManager, node
+from tests.remedy.pretended import pretend_cgroups
 
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
 AGENT = "[Service]\nExecStart=/usr/libexec/agent\nRestart=always\nRestartSec=10s\nTimeoutStopSec=5min\n"
@@ -272,9 +273,9 @@ def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
         place.plan("f9", report(LEAK))
 
 
-def test_leaked_directories_are_removed_where_they_are(place: Place) -> None:
+def test_leaked_directories_are_removed_where_they_are(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = "/sys/fs/cgroup/memory/kubepods"
-    (place.root / directory.lstrip("/") / "left").mkdir(parents=True)
+    (pretend_cgroups(place.root, monkeypatch) / "kubepods/left").mkdir(parents=True)
     finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
     (step,) = place.plan("node", report(finding, cause="cgroup-dirs-leak")).steps
     assert (step.kind, step.target, step.paths, reversible(step)) == (

@@ -13,6 +13,7 @@ from exhume.remedy.plan_words import document
 from exhume.remedy.plan_zombies import Zombies, afterwards, topmost
 from exhume.remedy.steps import reversible
 from tests import zombies
+from tests.remedy.pretended import pretend_cgroups
 from tests.remedy.test_plan import AGENT, ETC, LEAK, LIB, Place, kinds, place, report
 
 __all__ = ["place"]  # a fixture
@@ -83,7 +84,8 @@ def test_each_place_of_a_report_is_counted_by_itself(place: Place, monkeypatch: 
     assert "no zombie memory cgroup is left below /docker" in plan.settled
 
 
-def test_directories_and_dead_processes_that_are_gone_are_said(place: Place) -> None:
+def test_directories_and_dead_processes_that_are_gone_are_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_cgroups(place.root, monkeypatch)
     (place.root / "proc").mkdir()
     evidence = [{"what": "directory", "value": "/sys/fs/cgroup/memory/kubepods"}]
     leaked = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": evidence}

@@ -194,11 +194,15 @@ def _same_node(args: argparse.Namespace, told: "Told") -> None:
 
     root = Root(args.host)
     here = facts(root, Tree(root).layout)
-    if told.hostname and here.hostname and told.hostname != here.hostname:
+    same_name = bool(told.hostname) and told.hostname == here.hostname
+    same_boot = bool(told.boot_id) and told.boot_id == here.boot_id
+    if told.hostname and here.hostname and not same_name:
         said = f"the report is of {printable(told.hostname)}, and this is {printable(here.hostname)}"
         if args.apply:
             raise Refused(f"{said}: carry it out there, or make a report here (exhume check --json)")
         sys.stderr.write(f"exhume: {said}\n")
+    elif args.apply and not same_name and not same_boot:
+        raise Refused("whether the report is of this node is not known: make one here (exhume check --json)")
     elif told.boot_id and here.boot_id and told.boot_id != here.boot_id:
         sys.stderr.write("exhume: the report is from before the last boot: what it counted may be gone\n")
 

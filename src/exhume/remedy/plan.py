@@ -6,7 +6,7 @@ A remedy never decides that something is wrong. It goes by the findings that it 
 import shlex
 from dataclasses import dataclass, field, replace
 
-from exhume.errors import Refused, Unreadable, UsageError
+from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
 from exhume.node.owners import owner
@@ -146,7 +146,12 @@ class Planner:
             draft.relief.append(Relief(one.subject, one.summary, "the report does not say in which hierarchy they are"))
             return
         step = remove_empty_cgroups(mount, (path,), f"{one.summary}; only those without a process and an owner go")
-        if kind_of(step).done(step, self._node):
+        try:
+            gone = kind_of(step).done(step, self._node)
+        except ExhumeError as why:  # a report may name any directory
+            draft.relief.append(Relief(one.subject, one.summary, str(why)))
+            return
+        if gone:
             draft.settled.append(f"no directory is left below {printable(from_path(directory))}")
         else:
             draft.steps.append(step)

@@ -19,6 +19,7 @@ from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps.cgroups import RemoveEmptyCgroups, unconfined
 from exhume.text import printable
 
 _ON_UNITS = frozenset(("stop-unit", "start-unit", "restart-unit", "reset-failed"))
@@ -46,7 +47,7 @@ def refuse_protected(plan: Plan, node: Node) -> None:
     with Directory(node.root.path) as tree:
         protection = Protection(read_units(tree), known_agents())
         for step in plan.steps:
-            if why := why_not(step, tree, protection):
+            if why := why_not(step, tree, protection) or _outside(step, node):
                 raise Refused(f"nothing was changed: {step.kind} {printable(step.target)} must not be: {why}")
 
 
@@ -59,6 +60,10 @@ def why_not(step: Step, tree: Tree, protection: Protection) -> str:
         return _file(step, tree, protection)
     inside = [unit for path in step.paths if (unit := owner(path).unit) and protected(unit)]
     return f"{printable(inside[0])} is protected" if inside else ""
+
+
+def _outside(step: Step, node: Node) -> str:
+    return unconfined(step, node.root) if step.kind == RemoveEmptyCgroups.name else ""
 
 
 def _file(step: Step, tree: Tree, protection: Protection) -> str:

@@ -3,6 +3,9 @@
 A directory made anew would have the name and none of the rest (limits, statistics, the identity that others hold on to), so
 undo does not pretend. The kernel itself refuses to remove a group with a process or a child in it (cgroup_destroy_locked in
 kernel/cgroup/cgroup.c); what it cannot know is whether somebody has only just made it, or still counts on it.
+
+A report may be anybody's, and rmdir takes every empty directory: nothing is listed or removed that is not of a cgroup file
+system, below a place where this node has one mounted.
 """
 
 import os
@@ -11,12 +14,13 @@ from dataclasses import dataclass
 
 from exhume.errors import ExhumeError, Refused
 from exhume.image.resolve import encode, open_by_steps
-from exhume.node.owners import owner
-from exhume.remedy.manager import Manager
+from exhume.kernel.file_system import is_cgroup
+from exhume.node.cgroups import layout
+from exhume.node.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Risk, Step
+from exhume.remedy.steps.cgroups_claimed import Claims, limited
 from exhume.remedy.steps.kind import AFTERWARDS, State
-from exhume.remedy.whose import units
 from exhume.text import from_path, printable
 
 SETTLE_S = 1.0
@@ -24,7 +28,6 @@ SETTLE_S = 1.0
 MOST = 100_000
 _DEEPEST = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_UNITS = (".service", ".scope", ".slice", ".socket", ".mount", ".swap")
 
 
 def remove_empty_cgroups(mount: str, below: tuple[str, ...], reason: str, risk: Risk = "medium") -> Step:
@@ -45,6 +48,7 @@ class RemoveEmptyCgroups:
     offline = True
 
     def preview(self, step: Step, node: Node) -> str:
+        _confine(step, node)
         lines = []
         for below in step.paths:
             groups = groups_below(node, step.target, below)
@@ -56,24 +60,27 @@ class RemoveEmptyCgroups:
         return ""
 
     def done(self, step: Step, node: Node) -> bool:
+        _confine(step, node)
         return not any(groups_below(node, step.target, below) for below in step.paths)
 
     def before(self, step: Step, node: Node) -> State:
         if not node.root.same_kernel():
             raise Refused("cgroups are only removed on the node whose kernel this is")
+        _confine(step, node)
         return {"directories": sum(len(groups_below(node, step.target, below)) for below in step.paths)}
 
     def apply(self, step: Step, node: Node, before: State, token: str) -> str:
         from exhume.remedy.evict import Pace  # only this step needs what it brings along
 
+        _confine(step, node)
         early = {group for below in step.paths for group in groups_below(node, step.target, below)}
         time.sleep(SETTLE_S)
         removed = kept = 0
-        pace, owners = Pace(), _Owners(node)
+        pace, claims = Pace(), Claims(node)
         for below in step.paths:
             groups = groups_below(node, step.target, below)
             for place, group in enumerate(groups):
-                if group in early and not owners.claim(group.path) and _remove(node, step.target, group):
+                if group in early and not claims.unit_or_pod(group.path) and _remove(node, step.target, group):
                     removed += 1
                 else:
                     kept += 1
@@ -85,6 +92,18 @@ class RemoveEmptyCgroups:
         return "removed cgroup directories are not made again"
 
 
+def unconfined(step: Step, root: Root) -> str:
+    """Why a step is not about cgroups of this node; empty if it is."""
+    if step.target not in {hierarchy.path for hierarchy in layout(root).hierarchies}:
+        return "no cgroup hierarchy of this node is mounted there"
+    for below in step.paths:
+        parts = below.split("/")
+        plain = below == "/" or not any(part in ("", ".", "..") for part in parts[1:])
+        if parts[0] or len(parts) < 2 or not plain or encode(step.target + below) is None:
+            return f"{_shown(below)} is no path of a cgroup"
+    return ""
+
+
 def groups_below(node: Node, mount: str, below: str) -> list[Group]:
     """Every directory below, the deepest first, itself not."""
     try:
@@ -92,28 +111,30 @@ def groups_below(node: Node, mount: str, below: str) -> list[Group]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ExhumeError(f"{printable(from_path(mount + below))}: {error.strerror}") from None
+        raise ExhumeError(f"{_shown(mount + below)}: {error.strerror}") from None
     try:
-        return _listed(top, below.rstrip("/"), _DEEPEST, [])
+        return _listed(top, below.rstrip("/"), os.fstat(top).st_dev, _DEEPEST, [])
     finally:
         os.close(top)
 
 
-def _listed(fd: int, path: str, depth: int, found: list[Group]) -> list[Group]:
+def _listed(fd: int, path: str, device: int, depth: int, found: list[Group]) -> list[Group]:
     with os.scandir(fd) as entries:
         inner = [(entry.name, entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name, inode in inner:
         if len(found) >= MOST:
             break
-        if depth:
-            try:
-                child = os.open(name, _DIRECTORY, dir_fd=fd)
-            except OSError:  # gone meanwhile
-                continue
-            try:
-                _listed(child, f"{path}/{name}", depth - 1, found)
-            finally:
-                os.close(child)
+        try:
+            child = os.open(name, _DIRECTORY, dir_fd=fd)
+        except OSError:  # gone meanwhile
+            continue
+        try:
+            if os.fstat(child).st_dev != device:
+                continue  # something else is mounted over it
+            if depth:
+                _listed(child, f"{path}/{name}", device, depth - 1, found)
+        finally:
+            os.close(child)
         found.append(Group(f"{path}/{name}", inode))
     return found
 
@@ -125,7 +146,7 @@ def _remove(node: Node, mount: str, group: Group) -> bool:
     except OSError:
         return False
     try:
-        if os.stat(name, dir_fd=fd, follow_symlinks=False).st_ino != group.inode:
+        if os.stat(name, dir_fd=fd, follow_symlinks=False).st_ino != group.inode or limited(fd, name, group.path):
             return False
         node.operations.rmdir(name, fd)
         return True
@@ -135,36 +156,26 @@ def _remove(node: Node, mount: str, group: Group) -> bool:
         os.close(fd)
 
 
+def _confine(step: Step, node: Node) -> None:
+    if why := unconfined(step, node.root):
+        raise Refused(f"{step.kind} {_shown(step.target)}: {why}")
+
+
 def _open(node: Node, path: str) -> int:
+    """A directory of a cgroup file system. Refused for any other, whatever the path says."""
+    raw = encode(path)
+    if raw is None:
+        raise Refused(f"{_shown(path)} is no path")
     root = os.open(node.root.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return open_by_steps(root, encode(path) or b"", os.O_RDONLY | os.O_DIRECTORY)
+        fd = open_by_steps(root, raw, os.O_RDONLY | os.O_DIRECTORY)
     finally:
         os.close(root)
+    if not is_cgroup(fd):
+        os.close(fd)
+        raise Refused(f"{_shown(path)} is no directory of a cgroup file system")
+    return fd
 
 
-class _Owners:
-    """Who still counts on a group although nothing runs in it: a unit that is up, a pod that the kubelet knows."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._up: dict[str, bool] = {}
-
-    def claim(self, path: str) -> bool:
-        whose = owner(path)
-        last = path.rpartition("/")[2]
-        if any(self._runs(self._node.manager, unit) for unit in {*units(path), *([last] if last.endswith(_UNITS) else [])}):
-            return True
-        if whose.container and owner(f"/{last}").container != whose.container:
-            return True  # what a container has inside is its own, and whether that lives is not told by its path
-        # A pod whose images are being pulled has an empty group; its directory goes when the kubelet is done with it.
-        return bool(whose.pod) and self._node.root.exists(f"var/lib/kubelet/pods/{whose.pod}")
-
-    def _runs(self, manager: Manager | None, unit: str) -> bool:
-        """Where nobody can be asked, what bears a unit's name is left to it."""
-        if unit not in self._up:
-            try:
-                self._up[unit] = manager is None or manager.state(unit).up
-            except ExhumeError:
-                self._up[unit] = True
-        return self._up[unit]
+def _shown(path: str) -> str:
+    return printable(path if encode(path) is None else from_path(path))
