@@ -63,7 +63,7 @@ class Images:
         processes may have ended since, and what a JIT left of its names is theirs."""
         self._vdso = vdso
         self._left = left
-        self._build_ids = build_ids or {}
+        self._build_ids = build_ids if build_ids is not None else {}
         self._renewed = 0
         self._numbers: dict[tuple[object, ...], int] = {}
         self._files: dict[tuple[bytes, int, tuple[int, int], bytes], int] = {}

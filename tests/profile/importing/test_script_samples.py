@@ -196,3 +196,10 @@ def test_addresses_that_lead_nowhere_are_all_that_is_made_the_same(lines: list[b
     assert changed.count(b"               0 [unknown] ([unknown])") == sum(
         script_frames.NOWHERE_LINE.fullmatch(line) is not None and len(line) == 39 for line in lines
     )
+
+
+def test_a_line_that_renames_a_process_is_remembered_as_every_other() -> None:
+    owners = Owners(Interner(Ids()), False)
+    for front in (b"sh 42/42 [000]", b"sh 42/43 [000]", b"python3 42/42 [000]"):
+        assert owners[front] >= 0
+    assert list(owners) == [b"python3 42/42 [000]"]  # what was known of the others of it is not any more

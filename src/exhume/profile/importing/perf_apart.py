@@ -136,12 +136,13 @@ class Apart:
 
 
 def elsewhere(path: str, wanted: Wanted) -> Iterator[Batch | Known]:
-    """All of a file: what is known of it comes before the first batch that it could matter for, and in the end."""
+    """All of a file: what is known of it comes before a batch that it could matter for, and in the end."""
     source = Input(path)
     try:
         apart = Apart(source, wanted)
-        for number, batch in enumerate(apart.batches()):
-            if not number:
+        told = -1
+        for batch in apart.batches():
+            if told != (told := len(apart.known.described.build_ids)):
                 yield apart.known
             yield batch
         yield apart.known

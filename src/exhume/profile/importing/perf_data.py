@@ -52,6 +52,8 @@ class PerfData:
         event, step_ns = self._apart.event, self._apart.step_ns
         self._profiler: Profiler | None = None
         self._symbols: UserSymbols | None = None
+        self._build_ids: dict[bytes, bytes] = {}
+        self._told = 0
         self.notes = list(described.notes)
         self._noted = len(self.notes)
         self.axis: Axis = "wall" if event.clock == _CLOCK_REALTIME else "boot"
@@ -97,6 +99,7 @@ class PerfData:
         try:
             for batch in self._batches(ids):
                 profiler = self._profiler or self._begin(ids)
+                self._learn()
                 profiler.fold(batch.samples, batch.tasks, rows, stacks=batch.stacks)
                 found = profiler.next_ids
                 ids.stacks, ids.frames, ids.threads = found["stacks"], found["frames"], found["threads"]
@@ -186,13 +189,20 @@ class PerfData:
         cgroups = bool(self._event.sample & perf_layout.CGROUP)
         # Made-up times are of no clock.
         alive = perf_kernel.Alive(root, self._event.clock if not self._apart.step_ns else _CLOCK_REALTIME)
-        build_ids = {path: build_id for path, build_id in self._known.described.build_ids.items() if build_id}
-        imported = Imported(kernel.own, build_ids, _WAIT_S, alive)
+        imported = Imported(kernel.own, self._build_ids, _WAIT_S, alive)
         # Read in a tenth of a second, its symbols tell what a core did, and make fewer frames than addresses would.
         symbols = KernelSymbols(kernel)
         self._profiler = profiler = Profiler(perf_kernel.NowhereRoot(), cgroups, cgroups, self._symbols, symbols, imported)
         profiler.number_from({"stacks": ids.stacks, "threads": ids.threads, "frames": ids.frames})
         return profiler
+
+    def _learn(self) -> None:
+        """Build ids, which perf inject -b puts between the samples."""
+        known = self._known.described.build_ids
+        if len(known) != self._told:
+            self._told = len(known)
+            self._build_ids.clear()
+            self._build_ids.update((path, build_id) for path, build_id in known.items() if build_id)
 
     def _marks_of(self) -> "Callable[[], Marks | None]":
         """What tells what a core did, and no more; it has None where the kernel's functions have no names."""

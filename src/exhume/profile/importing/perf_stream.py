@@ -17,6 +17,8 @@ from exhume.profile.records import Index
 from exhume.recording.incoming import Damaged
 
 _READ: Final = 1 << 20
+# The same of what is packed, which is many times as much.
+_READ_PACKED: Final = 1 << 17
 # Unpacked in small steps, since a step that fails gives nothing, and looked at in larger ones.
 _STEP: Final = 1 << 14
 _UNPACKED: Final = 1 << 19
@@ -28,6 +30,9 @@ _FREE: Final = 64 << 20
 # The last block of a frame, raw and empty (RFC 8878, 3.1.1.2). perf leaves its frame open.
 _LAST_BLOCK: Final = b"\x01\x00\x00"
 _RECORD = struct.Struct("<IHH")
+_LARGEST: Final = 0xFFF8
+_ROUND: Final = _RECORD.pack(perf_file.FINISHED_ROUND, 0, _RECORD.size)
+_OWN: Final = range(perf_file.OWN, 128)
 _PACKED: Final = (perf_file.COMPRESSED, perf_file.COMPRESSED2)
 _SPECIAL: Final = (*_PACKED, perf_file.HEADER_TRACING_DATA, perf_file.RECORD_AUXTRACE)
 
@@ -53,6 +58,8 @@ class Stream:
         """Bytes of hardware traces that were passed over."""
         self._packed = bytearray()
         self._careful = False
+        # Of what is packed, so many rounds end in what is read now, and so many in what was unpacked since one was told.
+        self._rounds = self._over = 0
         self._between: deque[Index] = deque()
         self._taken = self._given = 0
         self._outer: Iterator[Index] | None = None
@@ -78,6 +85,7 @@ class Stream:
         stream = pa.CompressedInputStream(pa.PythonFile(_Payload(self), "r"), "zstd")
         while not ended:
             steps: list[bytes] = []
+            over = self._over
             while not ended and len(steps) < _UNPACKED // _STEP:
                 try:
                     steps.append(stream.read(_STEP))
@@ -98,6 +106,9 @@ class Stream:
             rest = data[used:]
             if used:
                 yield found
+            if over > 1:  # two that began after the last one that was told
+                self._over = self._rounds = 0
+                yield records.index(_ROUND)
             if wrong:
                 self._note(f"what is packed in it is damaged before byte {self._source.at}: it ends there")
                 return
@@ -137,7 +148,8 @@ class Stream:
         if not self._left:
             return b""
         try:
-            more = self._source.read(_READ if self._left < 0 else min(_READ, self._left))
+            most = _READ_PACKED if self._careful else _READ
+            more = self._source.read(most if self._left < 0 else min(most, self._left))
         except Damaged as error:  # gzip
             self._note(str(error))
             return b""
@@ -155,9 +167,8 @@ class Stream:
             first = int(special.argmax())
             used, wrong = 8 * int(found.at[first]), False
             found = found.only(np.arange(len(found.at)) < first)
-        if not used and len(data) >= 8 and _RECORD.unpack_from(data)[0] in _SPECIAL:
-            # A packed record has any size, and what follows it begins at any byte: words do no longer.
-            self._careful = True
+        if not used and len(data) >= 8 and ((kind := _RECORD.unpack_from(data)[0]) in _SPECIAL or (wrong and kind in _OWN)):
+            # What perf writes itself has any size, and what follows it begins at any byte: words do no longer.
             return self._by_bytes(data)
         return found, used, 0, wrong
 
@@ -165,24 +176,28 @@ class Stream:
         """The same one by one, and packed ones are taken out."""
         parts: list[bytes] = []
         at, skip, wrong = 0, 0, False
-        while not wrong and len(data) - at >= _RECORD.size:
+        while len(data) - at >= _RECORD.size:
             kind, _, size = _RECORD.unpack_from(data, at)
             end = at + size
-            if size < _RECORD.size or (size % 8 and kind not in _PACKED):
+            if size < _RECORD.size or (size % 8 and kind not in _OWN):
                 wrong = True
                 break
             if end > len(data):
                 break
             if kind in _PACKED:
+                self._careful = True
                 self._pack(kind, data[at:end])
             elif kind in _SPECIAL:
                 skip = _payload_size(kind, data[at:end])
                 self.traced += skip if kind == perf_file.RECORD_AUXTRACE else 0
+            elif kind == perf_file.FINISHED_ROUND and self._careful:
+                self._rounds += 1
             else:
-                parts.append(data[at:end])
+                parts.append(data[at:end] if not size % 8 else _in_words(data[at:end]))
             at = end
             if skip:
-                break
+                passed = min(skip, len(data) - at)
+                at, skip = at + passed, skip - passed
         return records.index(b"".join(parts)), at, skip, wrong and not at
 
     def _pack(self, kind: int, raw: bytes) -> None:
@@ -195,12 +210,14 @@ class Stream:
         """What zstd packed, some of it; the records that come between are put aside."""
         held = 0
         while not self._packed:
+            self._over, self._rounds = self._over + self._rounds, 0
             chunk = next(self._outer, None) if self._outer is not None else None
             if chunk is None:
                 self._outer = None
                 return b""
             held += len(chunk.data)
-            self._between.append(chunk)
+            if chunk.data:
+                self._between.append(chunk)
             if held > _MOST_BETWEEN:
                 self._note(f"packed and plain records are mixed as perf does not mix them, before byte {self._source.at}")
                 self._outer = None
@@ -243,9 +260,15 @@ class _Payload:
 
 def _payload_size(kind: int, raw: bytes) -> int:
     """What follows a record without being part of it."""
-    if len(raw) < 16:
-        return 0
-    return int(struct.unpack_from("<Q" if kind == perf_file.RECORD_AUXTRACE else "<I", raw, 8)[0])
+    size = "<Q" if kind == perf_file.RECORD_AUXTRACE else "<I"
+    return int(struct.unpack_from(size, raw, 8)[0]) if len(raw) >= 8 + struct.calcsize(size) else 0
+
+
+def _in_words(raw: bytes) -> bytes:
+    """A record of perf's own whose size is no whole number of words, with zeros after it."""
+    kind, misc, size = _RECORD.unpack_from(raw)
+    size = min(-(-size // 8) * 8, _LARGEST)
+    return _RECORD.pack(kind, misc, size) + raw[_RECORD.size : size].ljust(size - _RECORD.size, b"\0")
 
 
 def whole(data: bytes) -> tuple[Index, int, bool]:

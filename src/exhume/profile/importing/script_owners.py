@@ -52,8 +52,8 @@ class Owners(dict[bytes, int]):
             if len(self._leaders) > _MANY:
                 self._leaders.clear()
             self._leaders[who.pid] = comm
-            for text in self._whose.pop(who.pid, ()):
-                self.pop(text, None)
+            for known in self._whose.pop(who.pid, ()):
+                self.pop(known, None)
         process = self._leaders.get(who.pid, "") if who.both else ""
         self.alone |= not who.both and who.tid != -1
         self.homeless |= who.core < 0
