@@ -1,5 +1,6 @@
 """A node that is played: the agent's own metrics and door, fed with made recordings, and moved on by each scrape."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,7 +46,7 @@ class Played:
         """What the agent would say after this recording; without its reset, if that is not to have happened."""
         findings = [one for examined in examine(recording, THRESHOLDS) for one in examined.findings]
         self.gathered.add(recording)
-        self.gathered.verdict(as_json(judge(recording, THRESHOLDS)), 1.7e9)
+        self.gathered.verdict(as_json(judge(recording, THRESHOLDS)), time.time())
         self._dying, self._per_second = float(dying), per_second
         self._found = [one for one in findings if reset or one.kind != "nic-reset"]
 
@@ -86,6 +87,9 @@ class Played:
         rows.recording.count(BASE, "pressure_us", self._steps, (("kind", "some"), ("resource", "memory")))
         self.gathered.add(rows.recording)
         self.gathered.set("exhume_agent_batches_total", float(self._steps))
+        self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
+        if self._found:  # what goes on is diagnosed again and again
+            self.gathered.set("exhume_verdict_timestamp_seconds", time.time())
         self.gathered.set("exhume_agent_cpu_seconds_total", self._steps * 0.01)
 
     def scraped(self, accept: str) -> Page:

@@ -22,8 +22,19 @@ def _grows(value: float, per_second: float, lasts: int | None = None) -> str:
     return f"{quiet} {rising(value, per_second, lasts)} {steady(value + per_second * lasts, 3 * HOUR)}"
 
 
+def _by_turns(every: int, zombies: int, times: int) -> dict[str, str]:
+    """A job that leaves so many each time that it runs, within half a minute. The rate that the agent tells is of ten."""
+    dying, rate = [steady(300, BEGIN)], [steady(0, BEGIN)]
+    for turn in range(times):
+        left = 300 + zombies * turn
+        dying += [rising(left, zombies / 30, 30), steady(left + zombies, every - 30)]
+        rate += [steady(zombies / 600, 600), steady(0, every - 600)]
+    return {DYING: " ".join(dying), LEAK_RATE: " ".join(rate), LIVE: steady(2000, 7 * HOUR), **_LONG}
+
+
 UP = at("up")
 BATCHES = at("exhume_agent_batches_total")
+JUDGED = at("exhume_agent_judged_timestamp_seconds")
 LIVE = at("exhume_memory_cgroups", 'state="live",hierarchy="v1"')
 DYING = at("exhume_memory_cgroups", 'state="dying",hierarchy="v1"')
 LEAK_RATE = at("exhume_memory_cgroup_leak_rate")
@@ -39,16 +50,23 @@ OVERDUE = at("exhume_audit_drift", 'kind="overdue"')
 NEW = at("exhume_audit_drift", 'kind="new"')
 AUDITED = at("exhume_audit_timestamp_seconds")
 WAITING = at("exhume_profiles_waiting")
+VERDICT_AT = at("exhume_verdict_timestamp_seconds")
 SENT, FAILED = (at("exhume_profiles_pushed_total", f'outcome="{outcome}"') for outcome in ("sent", "failed"))
 
 BASE = {
     UP: steady(1, 4 * HOUR),
     BATCHES: rising(0, 1, 4 * HOUR),
+    JUDGED: rising(0, 1, 4 * HOUR),
     LIVE: steady(240, 4 * HOUR),
     DYING: steady(300, 4 * HOUR),
     LEAK_RATE: steady(0, 4 * HOUR),
     PERIODS: rising(0, 100, 4 * HOUR),
 }
+_LONG = {UP: steady(1, 7 * HOUR), BATCHES: rising(0, 1, 7 * HOUR), JUDGED: rising(0, 1, 7 * HOUR)}
+_ENDS = f"{rising(0, 1, BEGIN)} stale"
+_LEAK = "ExhumeMemoryCgroupLeak"
+# Looked at between two turns of a leak, when nothing grows.
+_SEEN_LATER = {110 * 60: {}, 170 * 60: {_LEAK: "pending"}, 230 * 60: {_LEAK: "firing"}, 290 * 60: {_LEAK: "firing"}}
 # A finding is of the last minute: what lasted for half a minute is found for one and a half.
 _SEEN_S = 90
 
@@ -92,6 +110,29 @@ CASES: tuple[Case, ...] = (
         "ExhumeMemoryCgroupLeak",
         {DYING: _grows(300, 20, 30), LEAK_RATE: then(1, lasts=630)},
     ),
+    Case(
+        "150 zombies every half an hour",
+        (_LEAK,),
+        _by_turns(HOUR // 2, 150, 12),
+        _SEEN_LATER,
+    ),
+    Case(
+        "200 zombies every hour",
+        (_LEAK,),
+        _by_turns(HOUR, 200, 6),
+        _SEEN_LATER,
+    ),
+    Case("2,000 zombies twice, an hour apart", (_LEAK,), _by_turns(HOUR, 2000, 2), silent_until=5 * HOUR),
+    Case(
+        "zombies that come every hour and go",
+        (_LEAK,),
+        {
+            DYING: " ".join([steady(300, BEGIN), *[rising(300, 5, 30), steady(450, 2370), steady(300, 1200)] * 6]),
+            LEAK_RATE: " ".join([steady(0, BEGIN), *[steady(0.25, 600), steady(0, 3000)] * 6]),
+            **_LONG,
+        },
+        silent_until=5 * HOUR,
+    ),
     # Findings that last
     fires(
         "a core that the kernel fills again and again",
@@ -127,8 +168,42 @@ CASES: tuple[Case, ...] = (
     fires(
         "a reset, and a verdict",
         "ExhumeNicResetExplained",
-        {_finding("nic-reset", "critical"): then(1, before=None, lasts=60), VERDICT: then(0.97, before=None, lasts=60)},
+        {
+            _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
+            VERDICT: then(0.97, before=None, lasts=60),
+            VERDICT_AT: then(BEGIN, before=None),
+        },
         60,
+    ),
+    Case(
+        "a reset, and a verdict of ten days ago that still stands: it explains nothing",
+        ("ExhumeNicResetExplained", "ExhumeNicResetUnexplained"),
+        {
+            _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
+            VERDICT: steady(0.97, 4 * HOUR),
+            VERDICT_AT: steady(-10 * DAY, 4 * HOUR),
+        },
+        {
+            120: {"ExhumeNicResetUnexplained": "pending"},
+            400: {"ExhumeNicResetUnexplained": "firing"},
+            1200: {},
+        },
+    ),
+    Case(
+        "a reset, and a verdict of ten days ago that is given anew: it explains it until the reset is over",
+        ("ExhumeNicResetExplained", "ExhumeNicResetUnexplained"),
+        {
+            _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
+            VERDICT: steady(0.97, 4 * HOUR),
+            VERDICT_AT: then(BEGIN, before=-10 * DAY),
+        },
+        {
+            15: {"ExhumeNicResetExplained": "pending"},
+            120: {"ExhumeNicResetExplained": "firing"},
+            900: {"ExhumeNicResetExplained": "firing"},
+            945: {"ExhumeNicResetExplained": "firing"},
+            1200: {},
+        },
     ),
     fires(
         "a reset, and no verdict",
@@ -143,6 +218,7 @@ CASES: tuple[Case, ...] = (
             _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
             VERDICT: then(0.97, before=None, lasts=60),
             VERDICT.replace("memcg-leak", "steal"): then(0.4, before=None, lasts=60),
+            VERDICT_AT: then(BEGIN, before=None),
         },
         {120: {"ExhumeNicResetExplained": "firing"}, 1200: {}},
     ),
@@ -152,11 +228,16 @@ CASES: tuple[Case, ...] = (
         {
             _finding("nic-reset", "critical"): then(1, before=None, lasts=60),
             VERDICT.replace("n1", "n2"): then(0.97, before=None),
+            VERDICT_AT.replace("n1", "n2"): then(BEGIN, before=None),
         },
         {400: {"ExhumeNicResetUnexplained": "firing"}},
     ),
     silent("a reset of an hour ago", "ExhumeNicResetUnexplained", {_finding("nic-reset", "info"): then(1, before=None)}),
-    silent("a verdict without a reset", "ExhumeNicResetExplained", {VERDICT: then(0.97, before=None)}),
+    silent(
+        "a verdict without a reset",
+        "ExhumeNicResetExplained",
+        {VERDICT: then(0.97, before=None), VERDICT_AT: then(BEGIN, before=None)},
+    ),
     # Reclaim and throttling
     fires(
         "direct reclaim while half of the quota's periods are used up",
@@ -198,14 +279,14 @@ CASES: tuple[Case, ...] = (
     fires(
         "an agent that does not answer",
         "ExhumeAgentDown",
-        {UP: then(0, before=1), BATCHES: f"{rising(0, 1, BEGIN)} stale"},
+        {UP: then(0, before=1), BATCHES: _ENDS, JUDGED: _ENDS},
         300,
     ),
     silent("an agent that is restarted", "ExhumeAgentDown", {UP: then(0, before=1, lasts=30)}),
     fires(
         "nobody is scraped",
         "ExhumeAgentAbsent",
-        {UP: f"{steady(1, BEGIN)} stale", BATCHES: f"{rising(0, 1, BEGIN)} stale"},
+        {UP: f"{steady(1, BEGIN)} stale", BATCHES: _ENDS, JUDGED: _ENDS},
         600,
         alone=True,
     ),
@@ -221,6 +302,17 @@ CASES: tuple[Case, ...] = (
         "ExhumeAgentStuck",
         {BATCHES: f"{rising(0, 1, BEGIN)} {steady(285, 30)} {rising(285, 1, 3 * HOUR)}"},
     ),
+    Case(
+        "an agent that records and no longer judges",
+        ("ExhumeAgentStuck",),
+        {JUDGED: f"{rising(0, 1, BEGIN)} {steady(285, 3 * HOUR)}"},
+        {270: {}, 330: {"ExhumeAgentStuck": "pending"}, 660: {"ExhumeAgentStuck": "firing"}},
+    ),
+    silent(
+        "an agent that has given up verdicts and judges every 50 s",
+        "ExhumeAgentStuck",
+        {JUDGED: " ".join(steady(50 * turn, 45) for turn in range(80)), STEPPED.replace("samples", "verdicts"): steady(1, 600)},
+    ),
     fires("an agent that gives something up", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None)}, 900),
     silent("30 s without it", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None, lasts=30)}),
     # Profiles
@@ -232,7 +324,27 @@ CASES: tuple[Case, ...] = (
     ),
     fires("a receiver that refuses", "ExhumeProfilesNotPushed", {WAITING: then(0), FAILED: _grows(0, 0.02)}, 1800),
     silent("profiles that are sent", "ExhumeProfilesNotPushed", {WAITING: then(0), SENT: _grows(0, 0.02), FAILED: then(0)}),
-    silent("30 s of refusals", "ExhumeProfilesNotPushed", {WAITING: then(2, lasts=30), FAILED: _grows(0, 0.1, 30)}),
+    Case(
+        "the profile of one incident, refused",
+        ("ExhumeProfilesNotPushed",),
+        {WAITING: then(0), SENT: then(0), FAILED: f"{steady(0, BEGIN)} {steady(1, 3 * HOUR)}"},
+        {
+            30: {"ExhumeProfilesNotPushed": "pending"},
+            1700: {"ExhumeProfilesNotPushed": "pending"},
+            1860: {"ExhumeProfilesNotPushed": "firing"},
+            3700: {},
+        },
+    ),
+    silent(
+        "one profile is refused, others are sent after it",
+        "ExhumeProfilesNotPushed",
+        {WAITING: then(0), FAILED: then(1), SENT: f"{steady(0, BEGIN + 900)} {steady(1, 3 * HOUR)}"},
+    ),
+    silent(
+        "30 s of refusals",
+        "ExhumeProfilesNotPushed",
+        {WAITING: then(2, lasts=30), FAILED: _grows(0, 0.1, 30), SENT: _grows(0, 0.01)},
+    ),
     # The audit
     fires("a unit that the policy does not know", "ExhumeAuditDrift", {NEW: then(2, before=None)}, HOUR),
     silent("no drift", "ExhumeAuditDrift", {NEW: then(0, before=None)}),
@@ -241,6 +353,13 @@ CASES: tuple[Case, ...] = (
     silent("no review overdue", "ExhumeAuditOverdue", {OVERDUE: then(0, before=None)}),
     silent("30 s of an overdue review", "ExhumeAuditOverdue", {OVERDUE: then(1, before=None, lasts=30)}),
     fires("the last audit is five days old", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0)}, HOUR),
+    Case(
+        "no audit has succeeded since the agent was started three days ago",
+        ("ExhumeAuditStale",),
+        # Where none was made yet the agent tells when it was started.
+        {AUDITED: steady(BEGIN + 600 - 3 * DAY, 4 * HOUR)},
+        {600: {}, 630: {"ExhumeAuditStale": "pending"}, HOUR + 660: {"ExhumeAuditStale": "firing"}},
+    ),
     silent("the last audit is of yesterday", "ExhumeAuditStale", {AUDITED: then(-DAY, before=0)}),
     silent("30 s of an old audit", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0, lasts=30)}),
 )

@@ -1,7 +1,14 @@
 """Cases for the recording rules of the fleet's view."""
 
-from tests.agent.rule_cases import HOUR, Case, rising, steady
-from tests.agent.rule_cases_agent import DIRECT, DYING, KSWAPD, LEAKS, OTHER, THROTTLED, VERDICT, at
+from tests.agent.rule_cases import HOUR, RECORDED_AT, Case, gone, rising, steady
+from tests.agent.rule_cases_agent import DIRECT, DYING, KSWAPD, LEAKS, NODE, OTHER, THROTTLED, VERDICT, at
+
+THIRD = 'instance="n3",job="exhume"'
+
+
+def _reset(device: str, reason: str, node: str = NODE) -> str:
+    return at("exhume_nic_resets_total", f'device="{device}",reason="{reason}"', node)
+
 
 CASES: tuple[Case, ...] = (
     Case(
@@ -48,6 +55,35 @@ CASES: tuple[Case, ...] = (
             "fleet_source:exhume_zombies:sum": {'{source="ecs.service"}': 2340},
             "fleet_unit:exhume_crash_loops:count": {'{unit="ecs.service"}': 1},
             "fleet_reason:exhume_nic_resets:increase1h": {'{reason="keep-alive"}': 0},
+        },
+    ),
+    Case(
+        "resets of network devices, the first of its kind among them, whether or not the agent was restarted since",
+        (),
+        {
+            # As old as the agent: one more within the hour.
+            _reset("eth0", "timeout"): f"{steady(3, RECORDED_AT)} {steady(4, 4 * HOUR)}",
+            _reset("eth1", "timeout"): steady(2, 4 * HOUR),
+            # The first of its kind, and a second one.
+            _reset("eth0", "keep-alive"): f"{gone(RECORDED_AT)} {steady(1, 120)} {steady(2, 4 * HOUR)}",
+            # The first of its kind on a node on which the agent was restarted afterwards.
+            _reset("eth0", "missing", OTHER): f"{gone(RECORDED_AT)} {steady(1, 120)} stale",
+            # One long ago and one after the restart: the series is 1 again.
+            _reset("eth1", "missing", OTHER): f"{steady(1, 600)} stale {gone(600)} {steady(1, 4 * HOUR)}",
+            at("up", node=OTHER): steady(1, 4 * HOUR),
+            at("exhume_agent_batches_total", node=OTHER): f"{rising(0, 1, 600)} {rising(0, 1, 4 * HOUR)}",
+            # Of a node that Prometheus has only begun to see, nothing is new.
+            _reset("eth0", "other", THIRD): f"{gone(600)} {steady(7, 4 * HOUR)}",
+            at("exhume_agent_batches_total", node=THIRD): f"{gone(600)} {rising(5000, 1, 4 * HOUR)}",
+        },
+        alone=True,
+        records={
+            "fleet_reason:exhume_nic_resets:increase1h": {
+                '{reason="keep-alive"}': 2,
+                '{reason="missing"}': 2,
+                '{reason="other"}': 0,
+                '{reason="timeout"}': 1,
+            }
         },
     ),
     Case(

@@ -16,7 +16,7 @@ from tests.agent.prometheus import promtool
 
 # Not for the eye: what they say is in another panel, or in an alert.
 UNSEEN = {
-    "exhume_agent_batches_total", "exhume_audit_timestamp_seconds", "exhume_verdict_timestamp_seconds",
+    "exhume_agent_judged_timestamp_seconds", "exhume_audit_timestamp_seconds", "exhume_verdict_timestamp_seconds",
     "exhume_incidents_total", "exhume_core_saturated_episodes_total", "exhume_stalls_total",
     "exhume_cpu_throttled_seconds_total",
     "exhume_memory_cgroup_leak_rate",

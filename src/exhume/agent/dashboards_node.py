@@ -1,6 +1,7 @@
 """One node: is it well, what hurts it and since when, from the source of a leak to the device that was reset."""
 
 from exhume.agent.dashboards import NODE_UID, Page, Panel, Query, Row
+from exhume.agent.rules_grown import grown
 from exhume.findings.forecast import PAIN
 
 _N = 'NODE="$node"'
@@ -105,7 +106,7 @@ PAGE = Page(
                 Panel(
                     "Resets of network devices",
                     "By the reason that the driver gave, within the hour.",
-                    (Query(f"increase(exhume_nic_resets_total{{{_N}}}[1h])", "{{device}}: {{reason}}"),),
+                    (Query(grown("exhume_nic_resets_total", "device, reason", _N), "{{device}}: {{reason}}"),),
                 ),
                 Panel(
                     "How long polls wait",
@@ -178,7 +179,7 @@ PAGE = Page(
                     (
                         Query(f"exhume_source_up{{{_N}}} == 0", "{{source}} is off"),
                         Query(f"exhume_agent_stepped_down{{{_N}}}", "{{what}} given up"),
-                        Query(f"increase(exhume_agent_lost_total{{{_N}}}[1h])", "{{what}} lost"),
+                        Query(grown("exhume_agent_lost_total", "what", _N), "{{what}} lost"),
                     ),
                     width=6,
                 ),

@@ -15,8 +15,21 @@ from exhume.findings.thresholds import Thresholds
 _LIMITS = Thresholds()
 DYING = 'exhume_memory_cgroups{state="dying"}'
 LIVE = 'exhume_memory_cgroups{state="live"}'
-# By least squares over an hour, so that a node whose zombies come and go has no slope.
-PAIN_S = f"clamp_min(({PAIN} - {DYING}) / (deriv({DYING}[1h]) > 0), 0)"
+
+
+def _pain_s(over: str) -> str:
+    """By least squares, so that a node whose zombies come and go has no slope for long."""
+    return f"clamp_min(({PAIN} - {DYING}) / (deriv({DYING}[{over}]) > 0), 0)"
+
+
+PAIN_S = _pain_s("1h")
+# Of a job that is started every hour and leaves zombies each time, nothing grows between two of its runs. It leaks if some came
+# within the last hour and a half, and those of the two hours before have stayed. A burst that comes once is not both at once.
+_BY_TURNS = (
+    f"{_pain_s('6h')} < <7d>\n"
+    "and on (NODE) max_over_time(exhume_memory_cgroup_leak_rate[90m]) > 0\n"
+    f"and min_over_time({DYING}[2h]) > min_over_time({DYING}[2h] offset 2h)"
+)
 THROTTLED = (
     "sum by (NODE) (rate(exhume_cpu_throttled_periods_total[{0}])) / sum by (NODE) (rate(exhume_cpu_quota_periods_total[{0}]))"
 )
@@ -31,6 +44,12 @@ def _each(query: str, said: str) -> str:
     return f"{{{{ range printf `{query}` $labels.NODE | query }}}}{said}{{{{ end }}}}"
 
 
+# A verdict stands as long as anything hurts the node, a leak for weeks; what was said before a reset does not explain it. One
+# that was given for it is no older than the finding, which is of a minute and is looked at over a quarter of an hour.
+_FRESH_VERDICT = (
+    "max_over_time(exhume_verdict_confidence[15m])"
+    " and on (NODE) (time() - max_over_time(exhume_verdict_timestamp_seconds[15m]) < <17m>)"
+)
 _WHERE = "on {{ $labels.NODE }}"
 # What a description says of a node's verdict, where there is one.
 _VERDICT = _each(
@@ -58,14 +77,17 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeMemoryCgroupLeak",
-        f"{PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0",
+        f"{PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0\nor\n{_BY_TURNS}",
         3600,
         "warning",
         f"Memory cgroups leak {_WHERE}",
-        f"At the rate of the last hour there are {PAIN:,} zombie memory cgroups {_WHERE} in "
+        f"At the rate at which they come there are {PAIN:,} zombie memory cgroups {_WHERE} in "
         f"{{{{ $value | humanizeDuration }}}}; "
         "from about then on one walk over them is long enough for a network driver to give up."
-        + _each("3600 * exhume_memory_cgroup_leak_rate{NODE=%q}", ' {{ printf "%.0f" .Value }} more come every hour.'),
+        + _each(
+            f"{DYING[:-1]},NODE=%[1]q}} - min_over_time({DYING[:-1]},NODE=%[1]q}}[1h])",
+            ' {{ printf "%.0f" .Value }} came within the last hour.',
+        ),
         action="On the node, `sudo exhume check` names the source and `sudo exhume fix UNIT` prints the plan that "
         "ends it. A reboot only puts it off.",
     ),
@@ -101,7 +123,7 @@ ALERTS: Final = (
     Alert(
         "ExhumeNicResetExplained",
         f"({_found('nic-reset', '15m')})\n"
-        "* on (NODE) group_left (cause, subject) (0 * topk by (NODE) (1, max_over_time(exhume_verdict_confidence[15m])) + 1)",
+        f"* on (NODE) group_left (cause, subject) (0 * topk by (NODE) (1, {_FRESH_VERDICT}) + 1)",
         60,
         "critical",
         f"A network device was reset {_WHERE}, because of {{{{ $labels.cause }}}}",
@@ -117,7 +139,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeNicResetUnexplained",
-        f"({_found('nic-reset', '15m')})\nunless on (NODE) max_over_time(exhume_verdict_confidence[15m])",
+        f"({_found('nic-reset', '15m')})\nunless on (NODE) ({_FRESH_VERDICT})",
         300,
         "warning",
         f"A network device was reset {_WHERE}, and why is not visible",
@@ -187,13 +209,17 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAgentStuck",
-        "increase(exhume_agent_batches_total[2m]) == 0",
+        "increase(exhume_agent_batches_total[2m]) == 0\nor\nchanges(exhume_agent_judged_timestamp_seconds[5m]) == 0",
         300,
         "warning",
-        f"exhume's agent answers and records nothing {_WHERE}",
-        f"The agent's recorder {_WHERE} has brought nothing for minutes: its other metrics are old. Its /-/healthy says "
-        f"the same.",
-        action="Restart the agent if nothing has restarted it; its log says what it waited for.",
+        f"exhume's agent answers and no longer records or judges {_WHERE}",
+        f"For minutes the agent {_WHERE} has recorded nothing, or has not judged with all its detectors: what its other "
+        "metrics say is old, or not all there is."
+        + _each(
+            "rate(exhume_agent_batches_total{NODE=%q}[2m])",
+            " It records {{ .Value | humanize }} batches a second; 0.5 and more are usual.",
+        ),
+        action="Its log says what it waited for, or why it could not judge. Restart the agent if nothing has restarted it.",
     ),
     Alert(
         "ExhumeAgentSteppedDown",
@@ -210,15 +236,19 @@ ALERTS: Final = (
         "ExhumeProfilesNotPushed",
         'sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[10m])) > 0\n'
         "or\n"
+        # Of incidents alone there are few: one that is refused while none is sent tells as much as many.
+        '  sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[1h])) > 0\n'
+        '  unless sum by (NODE) (increase(exhume_profiles_pushed_total{outcome="sent"}[1h])) > 0\n'
+        "or\n"
         "  min by (NODE) (min_over_time(exhume_profiles_waiting[10m])) > 0",
         1800,
         "info",
         f"Profiles do not reach their receiver {_WHERE}",
-        f"For half an hour profiles {_WHERE} waited to be pushed, were refused, or were dropped to make room."
+        f"For half an hour profiles {_WHERE} waited to be pushed, or were refused or dropped and none was sent since."
         + _each("exhume_profiles_waiting{NODE=%q}", ' {{ printf "%.0f" .Value }} wait now.')
         + _each(
-            'increase(exhume_profiles_pushed_total{outcome!="sent",NODE=%q}[10m]) > 0',
-            ' {{ printf "%.0f" .Value }} {{ .Labels.outcome }} in ten minutes.',
+            'increase(exhume_profiles_pushed_total{outcome!="sent",NODE=%q}[1h]) > 0',
+            ' {{ printf "%.0f" .Value }} {{ .Labels.outcome }} within the hour.',
         ),
         action="The agent's log on the node says what the receiver answers. A token that has run out is to be replaced in the "
         "file that agent.push.token_file names; the agent sees that by itself.",

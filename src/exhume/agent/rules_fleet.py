@@ -4,6 +4,7 @@ from typing import Final
 
 from exhume.agent.rules import Record
 from exhume.agent.rules_agent import DYING, LIVE, PAIN_S, THROTTLED
+from exhume.agent.rules_grown import grown
 
 RECORDS: Final = (
     Record("node:exhume_zombies_per_live:ratio", f"max by (NODE) ({DYING} / ignoring (state) ({LIVE} > 0))"),
@@ -20,5 +21,5 @@ RECORDS: Final = (
     Record("fleet:exhume_zombie_bytes:sum", "sum(exhume_zombie_memory_cgroup_bytes)"),
     Record("fleet_source:exhume_zombies:sum", "sum by (source) (exhume_zombie_memory_cgroups)"),
     Record("fleet_unit:exhume_crash_loops:count", "count by (unit) (exhume_crash_loop_leaks == 1)"),
-    Record("fleet_reason:exhume_nic_resets:increase1h", "sum by (reason) (increase(exhume_nic_resets_total[1h]))"),
+    Record("fleet_reason:exhume_nic_resets:increase1h", grown("exhume_nic_resets_total", "reason")),
 )
