@@ -312,6 +312,30 @@ def test_crash_loops_have_their_rate_and_whether_they_leak() -> None:
     assert not gathered.values["exhume_findings"]
 
 
+def test_of_more_crash_loops_than_there_is_room_for_those_that_leak_are_told() -> None:
+    gathered = Gathered(2)
+    found = [finding("crash-loop", subject=f"fast{i}.service", period=1.0) for i in range(5)]
+    more = [finding("crash-loop", subject=f"slow{i}.service", period=5.0) for i in range(30)]
+    gathered.judged(found, [*found, *more, finding("crash-loop", subject="ecs.service", period=600.0, unreleased=1)])
+    told = gathered.values["exhume_crash_loop_restarts_rate"]
+    assert len(told) == TOP
+    assert value(gathered, "exhume_crash_loop_leaks", "ecs.service") == 1.0
+    assert {(f"fast{i}.service",) for i in range(5)} < told.keys()
+    assert value(gathered, "exhume_findings", "crash-loop", "warning") == 5.0
+
+
+def test_cores_that_have_no_series_of_their_own_are_counted_together() -> None:
+    gathered = Gathered(768)
+    seconds = "exhume_core_saturated_seconds_total"
+    assert (value(gathered, seconds, "510"), value(gathered, seconds, OTHER)) == (0.0, 0.0)
+    spans = [Span(core, 10 * SECOND, 14 * SECOND) for core in (-1, 3, 511, 600, 767)]
+    for _ in range(2):
+        gathered.judged([finding("core-saturated", spans=spans)])
+    assert (value(gathered, seconds, "3"), value(gathered, seconds, OTHER)) == (4.0, 12.0)
+    assert value(gathered, "exhume_core_saturated_episodes_total", OTHER) == 3.0
+    assert len(gathered.values[seconds]) == METRICS[seconds].most
+
+
 def report(health: str, cause: str | None = "memcg-leak") -> dict[str, Any]:
     return {"health": health, "verdict": {"cause": cause, "subject": "/ecs", "confidence": 0.9 if cause else 0.0}}
 

@@ -305,3 +305,17 @@ def test_hostile_names_are_never_shown_raw(path: str, comm: str) -> None:
     journal(looked, path, 9)
     for finding in crash_loop.detect(looked, T).findings:
         assert finding.summary.isprintable()
+
+
+def test_the_loop_that_leaks_is_among_the_few_that_are_told_and_all_are_known() -> None:
+    looked = recording()
+    for place in range(7):
+        for i in range(40):
+            start = 1 + i * 5.0
+            life(looked, f"/place{place}/{container(i)}", start, start + 1, 100 * place + i, start + 1.02)
+    for i in range(9):
+        life(looked, f"/leaky/{container(i)}", 1 + i * 30.0, 8 + i * 30.0, 1000 + i)
+    told = crash_loop.detect(looked, T).findings
+    assert len(told) == crash_loop.MOST_TOLD
+    assert told[0].value("unreleased") == 9
+    assert len(crash_loop.every(looked, T).findings) == 8

@@ -64,9 +64,10 @@ class Gathered:
         for health in HEALTHS:
             self.values["exhume_node_health"][health,] = float(health == "unknown")
         # What grows begins at 0: of a counter that appears with its first event Prometheus does not know that it has grown.
-        for core in range(min(self._cpus, MOST_CORES - 1)):
+        cores = [*map(str, range(min(self._cpus, MOST_CORES - 1))), *([OTHER] if self._cpus >= MOST_CORES else [])]
+        for core in cores:
             for what in ("seconds", "episodes"):
-                self.values[f"exhume_core_saturated_{what}_total"][str(core),] = 0.0
+                self.values[f"exhume_core_saturated_{what}_total"][core,] = 0.0
         self.values["exhume_agent_batches_total"][()] = 0.0
         for change in _CHANGES.values():
             self.values["exhume_memory_cgroup_changes_total"][change,] = 0.0
@@ -228,12 +229,12 @@ class Gathered:
 
     # What the judges say
 
-    def judged(self, findings: Iterable[Finding]) -> None:
-        """All findings of the last minute, whatever their severity."""
+    def judged(self, findings: Iterable[Finding], loops: Iterable[Finding] = ()) -> None:
+        """All findings of the last minute, whatever their severity; of crash loops more, if there are more."""
         found = list(findings)
         kinds = Counter((finding.kind, finding.severity) for finding in found)  # a detector has one kind
         self.values["exhume_findings"] = {key: float(count) for key, count in kinds.items()}
-        self._loops([finding for finding in found if finding.kind == "crash-loop"], found)
+        self._loops(list(loops) or [finding for finding in found if finding.kind == "crash-loop"], found)
         for finding in found:
             if finding.kind == "core-saturated" and finding.severity != "info":
                 self._cores(finding)
@@ -246,15 +247,15 @@ class Gathered:
             unit = str(loop.value("unit") or loop.subject)
             if period > 0:
                 rates[unit] = max(rates.get(unit, 0.0), 1 / period)
-        most = sorted(rates.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+        leaks |= {str(loop.value("unit") or loop.subject) for loop in loops if loop.number("unreleased") > 0}
+        most = sorted(rates.items(), key=lambda item: (item[0] not in leaks, -item[1], item[0]))[:TOP]
         self.values["exhume_crash_loop_restarts_rate"] = {(unit,): rate for unit, rate in most}
-        unreleased = {str(f.value("unit") or f.subject) for f in loops if f.number("unreleased") > 0}
-        self.values["exhume_crash_loop_leaks"] = {(unit,): float(unit in leaks or unit in unreleased) for unit, _ in most}
+        self.values["exhume_crash_loop_leaks"] = {(unit,): float(unit in leaks) for unit, _ in most}
 
     def _cores(self, finding: Finding) -> None:
         """The same stretch is seen again at every look for a minute: what was counted once is not counted again."""
         for span in sorted(finding.spans):
-            if not 0 <= span.core < MOST_CORES:
+            if span.core < 0:
                 continue
             counted = self._saturated.get(span.core, 0)
             key = (str(span.core),)

@@ -24,7 +24,6 @@ from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
-from exhume.findings.model import Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.node.root import Root
 from exhume.recorder import own
@@ -251,10 +250,8 @@ class Service:
 
     def _judge(self, recording: "Recording") -> list[Incident]:
         # What the kernel's log still had from before we began is not of the last minute: each start would tell of it anew.
-        since = self.gathered.since or 0
-        every, whole = judge(recording, self._thresholds, self._tell)
-        found: list[Finding] = [one for one in every if one.end >= since]
-        self.gathered.judged(found)
+        found, loops, whole = judge(recording, self._thresholds, self.gathered.since or 0, self._tell)
+        self.gathered.judged(found, loops)
         self._cluster.observe(found)
         serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
         self._standing.found(serious, time.monotonic())

@@ -5,6 +5,7 @@ leak is information: probes, timers and workers have one, too.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from exhume.findings.loops import WAYS, Loop, by_systemd
 from exhume.findings.loops_churn import by_churn
@@ -28,8 +29,15 @@ _SOURCES = {
 _ALL: tuple[Callable[[Recording, Thresholds], list[Loop]], ...] = (by_systemd, by_journal, by_churn, by_processes)
 
 
-@once
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
+    """The worst of them: nobody reads on."""
+    examined = every(recording, thresholds)
+    return replace(examined, findings=examined.findings[:MOST_TOLD])
+
+
+@once
+def every(recording: Recording, thresholds: Thresholds) -> Examined:
+    """All loops, the worst first: those that end badly, of these those that leak, then by how often they begin anew."""
     by_subject: dict[tuple[str, str], list[Loop]] = {}
     for by in _ALL:
         for loop in by(recording, thresholds):
@@ -40,12 +48,13 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         findings.sort(
             key=lambda one: (
                 one.severity != "warning",
+                one.number("unreleased") <= 0,
                 -max(one.number("restarts"), one.number("restarts in the window")),
                 one.subject,
                 one.summary,
             )
         )
-        return Examined(KIND, tuple(findings[:MOST_TOLD]))
+        return Examined(KIND, tuple(findings))
     seen = recording.on("cgroup-events")
     if not recording.on("units"):
         if not seen:
