@@ -1,10 +1,12 @@
 """Nodes before and after a fix, made with the noise of a busy machine: what leaks, who walks, what else goes on."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from exhume.recording.recording import Recording
+from exhume.recording.columns import IntColumn
+from exhume.recording.recording import Recording, Table
 from tests.incidents.recorded import POD
 from tests.incidents.rivals import KUBELET
 from tests.incidents.scene import Scene
@@ -91,3 +93,23 @@ def _others(scene: Scene, generator: np.random.Generator, made: Made) -> list[tu
         at = float(generator.uniform(0, made.seconds - 1))
         _events(scene, 70_000 + i, f"/kubepods/job-{i}", (at, "mkdir"), (at + 0.2, "rmdir"), (at + 0.25, "release"))
     return found
+
+
+READ = ("cpu", "samples", "anchors", "memcg", "cgroup_events", "processes")
+"""What has no rows while no recorder runs."""
+
+
+def holed(made: Recording, *holes: tuple[float, float], tables: tuple[str, ...] = READ) -> Recording:
+    """The same without what was read between these seconds of it."""
+    start, _ = made.window
+    for name in tables:
+        old = made[name]
+        times = (old.ints("time") - start) / 1e9
+        keep = np.flatnonzero(~np.any([(times > first) & (times < last) for first, last in holes], axis=0))
+        made.tables[name] = new = Table(old.schema)
+        new.add_columns({column.name: _kept(old.column(column.name), keep) for column in old.schema.columns})
+    return made
+
+
+def _kept(column: IntColumn | list[Any], keep: np.ndarray[Any, np.dtype[np.intp]]) -> Any:
+    return column.ints()[keep] if isinstance(column, IntColumn) else [column[i] for i in keep]

@@ -138,14 +138,15 @@ def test_what_the_count_grew_by(counts: tuple[int, ...], came: int) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "status"),
     [
-        (None, (100,) * 20, "passed"),
+        (None, (100,) * 38, "passed"),
+        (None, (100,) * 20, "not enough data"),
         (None, tuple(range(100, 160, 3)), "failed"),
-        (None, (100, 130, 99, 120, 101, 128, 100, 125, 100, 131, 101, 122), "passed"),
+        (None, (100, 130, 99, 120, 101, 128, 100, 125, 100, 131, 101, 122) * 4, "passed"),
         ((40, 400, 800, 1200), (60,) * 20, "passed"),
         ((40, 400, 800, 1200), (600,) * 20, "failed"),
         ((60_000, 60_100, 60_200), (700,) * 20, "passed"),
         ((60_000, 60_100, 60_200), (3000,) * 20, "failed"),
-        ((60_000, 60_100, 60_200), (60_200,) * 20, "passed"),
+        ((60_000, 60_100, 60_200), (60_200,) * 38, "passed"),
         ((40, 400), (40, 40), "not enough data"),
     ],
 )
@@ -155,7 +156,7 @@ def test_the_number_of_zombies(before: tuple[int, ...] | None, after: tuple[int,
 
 
 def test_zombies_that_remain_are_told_with_what_to_do() -> None:
-    assert "exhume zombies purge" in zombie_count(None, counted(*(60_200,) * 20), LIMITS).because
+    assert "exhume zombies purge" in zombie_count(None, counted(*(60_200,) * 38), LIMITS).because
 
 
 def test_after_a_reboot_the_count_must_be_small() -> None:
@@ -203,6 +204,59 @@ def test_less_that_may_be_chance_is_no_pass() -> None:
     assert reduced(then, Held(np.zeros(24))).status == "passed"
     assert reduced(then, Held(then.windows)).status == "failed"
     assert reduced(then, Held(np.zeros(2))).status == "not enough data"
+
+
+def test_a_failure_is_as_sure_as_its_test_and_three_windows_are_none() -> None:
+    then = Held(np.array([0.0, 2.0, 0.0, 2.0, 0.0, 2.0] * 4))
+    goes_on = reduced(then, Held(then.windows))
+    assert goes_on.confidence is not None
+    assert 0.95 <= goes_on.confidence <= 1
+    few = reduced(Held(np.full(24, 2.0)), Held(np.full(3, 2.0)))
+    assert (few.status, few.confidence) == ("not enough data", None)
+    assert few.needed_s == 30.0
+    once = reduced(then, Held(np.array([9.0] + [0.0] * 9)))
+    assert once.status == "not enough data", "one window of ten may be anything"
+
+
+def test_how_often_chance_fails_what_is_over() -> None:
+    """Of nodes on which a quarter is left, which is over, hardly more than one in twenty may fail."""
+    generator = np.random.default_rng(5)
+
+    def windows(many: int, length: float) -> Held:
+        return Held(np.where(generator.random(many) < 0.4, length * generator.uniform(0.5, 1.5, many), 0.0))
+
+    failed = sum(reduced(windows(60, 2.0), windows(12, 0.5)).status == "failed" for _ in range(200))
+    assert failed <= 14
+    assert sum(reduced(windows(60, 2.0), windows(60, 2.0)).status == "failed" for _ in range(50)) >= 48
+
+
+def test_what_was_not_tested_has_no_confidence(sick: Recording) -> None:
+    no_growth = zombie_count(None, counted(*(100,) * 38), LIMITS)
+    assert (no_growth.status, no_growth.confidence) == ("passed", None)
+    stopped = zombie_count(sick, node(replace(CURED, zombies=20_040)), LIMITS)
+    assert stopped.status == "passed"
+    assert stopped.confidence is not None, "it would have grown by twenty"
+    before = node(replace(SICK, walk_s=0, copies=90))
+    assert bursts(before, node(replace(CURED, copies=90)), LIMITS).confidence is None, "no more than before"
+    few = node(replace(SICK, seed=8, off=("memcg",)))
+    few["memcg"].add(few.window[0], "/", 90, 10, 100, "proc-cgroups", "node", 1)
+    left = walks(sick, few, LIMITS)
+    assert (left.status, left.confidence, left.because) == ("passed", None, "what is left is of no length")
+    long = network_stalls(None, stalled(700.0), LIMITS)
+    assert (long.status, long.confidence) == ("failed", None), "one that is long, and no rate"
+
+
+def test_heaps_are_less_sure_than_as_many_one_by_one() -> None:
+    spread, heaps = node(replace(CURED, seconds=600)), node(replace(CURED, seconds=600))
+    for i in range(60):
+        for made, second in ((spread, 5 + i * 9.7), (heaps, 5 + i // 10 * 97)):
+            moment = made.window[0] + round(second * 1e9)
+            made["cgroup_events"].add(moment, "rmdir", 9, 500 + i, 3, f"/ci/job/{i:064x}", 31, "runc")
+    sure, less = (leak_rate(None, made, LIMITS) for made in (spread, heaps))
+    assert sure.status == less.status == "failed"
+    assert sure.confidence is not None
+    assert less.confidence is not None
+    assert sure.confidence > less.confidence
 
 
 def test_a_loop_that_goes_on_fails_and_one_of_another_is_told_as_new(sick: Recording, cured: Recording) -> None:

@@ -1,4 +1,5 @@
-"""Whether cores are still held: by walks over memory cgroups, and by bursts of kernel time, in windows of a few seconds."""
+"""Whether cores are still held: by walks over memory cgroups, and by bursts of kernel time, in windows of a few seconds. Those
+in which nobody looked are left out."""
 
 import math
 from dataclasses import dataclass
@@ -14,11 +15,16 @@ from exhume.findings.sampled import period_ns
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
+from exhume.remedy.criteria_count import many
+from exhume.remedy.criteria_looked import recorded, sampled
 from exhume.remedy.criteria_statistics import Floats, ranked_lower
 
 WINDOW_NS = 5_000_000_000
 # Fewer windows say nothing of what comes every ten or fifteen seconds, as the kubelet's reading does.
 _FEWEST = 3
+# Drawn again and again from fewer, a mean hardly varies, whatever the truth is.
+_FEWEST_DRAWN = 6
+_DRAWS, _MOST_DRAWN = 2000, 4_000_000
 # Core time that nobody minds, of each second.
 HARMLESS = 0.01
 # What is over has fallen to this part of what it was; what is not has not even fallen to the other.
@@ -29,13 +35,18 @@ _BLAMED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Seconds of core time, of each window of the recording."""
+    """Seconds of core time, of each window of the recording that was looked at."""
 
     windows: Floats
 
     @property
     def a_minute(self) -> float:
         return float(self.windows.mean()) * 60e9 / WINDOW_NS if len(self.windows) else 0.0
+
+    @property
+    def hit(self) -> float:
+        """The share of windows that have something in them."""
+        return float((self.windows > 0).mean()) if len(self.windows) else 0.0
 
     @property
     def harmless(self) -> bool:
@@ -47,8 +58,10 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
     then = walked(before) if before is not None and len(before["samples"]) else None
     told_then = before is not None and then is not None and _told(before, thresholds)
     if not len(after["samples"]):
-        status: Status = "not enough data" if told_then else "not seen"
+        left = many(after, thresholds)
+        status: Status = "not enough data" if told_then or left else "not seen"
         because = f"who walks is seen by stack samples: {after.why_off('samples')}"
+        because += f"; there are {left:,} zombies to walk" if left else ""
         return Criterion(name, "cause", status, then.a_minute if then else None, None, unit, None, None, because)
     now = walked(after)
     was = then.a_minute if then is not None else None
@@ -56,8 +69,9 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
     limit = HARMLESS * 60
     if told_then and then is not None:
         outcome = reduced(then, now)
-        if not told and outcome.status == "failed":  # few groups: who is in these functions is there for something else
-            outcome = Outcome("passed", CONFIDENCE, "what is left is of no length")
+        if not told and _goes_on(then, now) and len(now.windows) >= _enough(then):
+            # Few groups: who is in these functions is there for something else.
+            outcome = Outcome("passed", None, "what is left is of no length")
         return _criterion(name, unit, then, now, outcome)
     if told:
         because = f"memory cgroups are walked: {_longest(after, thresholds)}"
@@ -90,12 +104,14 @@ def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -
         worse = ranked_lower(then.windows, now.windows)
         status: Status = "failed" if worse <= 1 - CONFIDENCE else "passed"
         because = "worse than before" if status == "failed" else "no more than before, and no walk over cgroups: another matter"
-        return Criterion(name, "cause", status, was, now.a_minute, unit, limit, 1 - min(worse, 0.5), because)
-    low = _surely(now, limit)
-    status = "failed" if low else "not enough data"
+        sure = 1 - worse if status == "failed" else None
+        return Criterion(name, "cause", status, was, now.a_minute, unit, limit, sure, because)
+    above = _above(now, limit)
+    surely = above >= CONFIDENCE
     because = f"a core is full of kernel time for {now.a_minute:,.1f} s of each minute"
-    needed = None if low else 2 * len(now.windows) * WINDOW_NS / 1e9
-    return Criterion(name, "cause", status, was, now.a_minute, unit, limit, CONFIDENCE if low else None, because, needed)
+    needed = None if surely else _longer_s(now)
+    status = "failed" if surely else "not enough data"
+    return Criterion(name, "cause", status, was, now.a_minute, unit, limit, above if surely else None, because, needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +123,44 @@ class Outcome:
 
 
 def reduced(then: Held, now: Held) -> Outcome:
-    """Whether something that was there is over: the windows rank lower, for sure, and what is left is little."""
-    hit = float((then.windows > 0).mean()) if len(then.windows) else 0.0
-    needed = _needed(hit)
-    if len(now.windows) < max(_FEWEST, needed):
-        because = f"it was in {hit:.0%} of windows of {WINDOW_NS / 1e9:.0f} s before: too few were looked at to miss it"
-        return Outcome("not enough data", None, because, max(_FEWEST, needed) * WINDOW_NS / 1e9)
+    """Whether something that was there is over: the windows rank lower, for sure, and what is left is little. It goes on if
+    what is left is half of it or more, and for sure more than little."""
+    if len(now.windows) < _enough(then):
+        because = f"it was in {then.hit:.0%} of windows of {WINDOW_NS / 1e9:.0f} s before: too few were looked at to miss it"
+        return Outcome("not enough data", None, because, _enough(then) * WINDOW_NS / 1e9)
     chance = ranked_lower(now.windows, then.windows)
-    floor = HARMLESS * 60
-    if now.a_minute <= max(floor, _OVER * then.a_minute) and chance <= 1 - CONFIDENCE:
+    if now.a_minute <= max(HARMLESS * 60, _OVER * then.a_minute) and chance <= 1 - CONFIDENCE:
         return Outcome("passed", 1 - chance, f"it fell, by chance only once in {1 / max(chance, 1e-6):,.0f} times")
-    if now.a_minute > max(floor, _NOT_OVER * then.a_minute):
-        return Outcome("failed", CONFIDENCE, "it goes on as before")
-    return Outcome("not enough data", None, "it is less, but that may be chance", 2 * len(now.windows) * WINDOW_NS / 1e9)
+    if not _goes_on(then, now):
+        return Outcome("not enough data", None, "it is less, but that may be chance", _longer_s(now))
+    sure = _above(now, HARMLESS * 60, then)
+    if sure < CONFIDENCE:
+        return Outcome("not enough data", None, "it seems to go on, but that may be chance", _longer_s(now))
+    return Outcome("failed", sure, "it goes on as before")
 
 
-def _needed(hit: float) -> int:
-    """Windows that surely have something in them if so many of those before had."""
-    if hit <= 0:
+def _goes_on(then: Held, now: Held) -> bool:
+    return now.a_minute > max(HARMLESS * 60, _NOT_OVER * then.a_minute)
+
+
+def _enough(then: Held) -> int:
+    """Windows that surely have something in them if as many of them do as of those before."""
+    if then.hit <= 0 or then.hit >= 1:
         return _FEWEST
-    return 1 if hit >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - hit))
+    return max(_FEWEST, math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - then.hit)))
+
+
+def _longer_s(now: Held) -> float:
+    return max(_FEWEST_DRAWN, 2 * len(now.windows)) * WINDOW_NS / 1e9
 
 
 def walked(recording: Recording) -> Held:
     times, _ = walking(recording)
     edges = _edges(recording)
-    counts = np.histogram(times, edges)[0] if len(edges) > 1 else np.empty(0)
-    return Held(counts.astype(np.float64) * period_ns(recording) / 1e9)
+    if len(edges) < 2:
+        return Held(np.empty(0))
+    held = np.histogram(times, edges)[0] * (period_ns(recording) / 1e9)
+    return Held(held[(held > 0) | (sampled(recording).mostly(edges) & recorded(recording).mostly(edges))])
 
 
 def walking(recording: Recording) -> tuple[Ints, Ints]:
@@ -152,7 +179,7 @@ def full(recording: Recording, thresholds: Thresholds) -> Held:
     for stretch in _stretches(recording, thresholds):
         overlap = np.minimum(edges[1:], stretch.end) - np.maximum(edges[:-1], stretch.start)
         windows += np.clip(overlap, 0, None) / 1e9
-    return Held(windows)
+    return Held(windows[(windows > 0) | recorded(recording).mostly(edges)])
 
 
 def _stretches(recording: Recording, thresholds: Thresholds) -> list[Stretch]:
@@ -185,11 +212,25 @@ def _longest(recording: Recording, thresholds: Thresholds) -> str:
     return memcg_walk.detect(recording, thresholds).findings[0].summary
 
 
-def _surely(now: Held, limit: float) -> bool:
-    """Whether the mean is above the limit when windows are drawn again and again from those that were seen."""
+def _above(now: Held, limit: float, then: Held | None = None) -> float:
+    """How surely the mean is above the limit, and above what it must have fallen to since `then`: the share of times that it is
+    when windows are drawn again and again from those that were seen. 0 where they are too few for that."""
+    if len(now.windows) < _FEWEST_DRAWN:
+        return 0.0
     generator = np.random.default_rng(len(now.windows))
-    drawn = generator.choice(now.windows, (2000, len(now.windows))).mean(axis=1) * 60e9 / WINDOW_NS
-    return bool(np.quantile(drawn, 1 - CONFIDENCE) > limit)
+    floor = np.maximum(limit, _OVER * _drawn(then, generator)) if then is not None and len(then.windows) else limit
+    return float((_drawn(now, generator) > floor).mean())
+
+
+def _drawn(held: Held, generator: np.random.Generator) -> Floats:
+    """Means that as many windows could have had as well, s a minute."""
+    many_windows = len(held.windows)
+    means = np.empty(_DRAWS)
+    step = max(1, _MOST_DRAWN // many_windows)
+    for first in range(0, _DRAWS, step):
+        part = means[first : first + step]
+        part[:] = generator.choice(held.windows, (len(part), many_windows)).mean(axis=1)
+    return means * 60e9 / WINDOW_NS
 
 
 def _criterion(name: str, unit: str, then: Held, now: Held, outcome: Outcome) -> Criterion:

@@ -7,7 +7,7 @@ from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion
 from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, in_window, leaks
-from exhume.remedy.criteria_statistics import poisson_most
+from exhume.remedy.criteria_statistics import gamma_below, poisson_most, poisson_upper
 
 NAME, UNIT = "zombies", "zombie cgroups"
 # A count that is so much less than it was at its most was brought down.
@@ -30,7 +30,8 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
         return Criterion(NAME, "cause", "not enough data", was, last, UNIT, None, None, because, SHORTEST_S)
     smallest = _smallest(now)
     grown = smallest[-1] - min(smallest)
-    allowed = poisson_most(_allowed(before, after, thresholds) * seconds / 60, CONFIDENCE)
+    a_minute, leaked = _allowed(before, after, thresholds)
+    allowed = poisson_most(a_minute * seconds / 60, CONFIDENCE)
     least = min(smallest)
     if grown > allowed and _rising(smallest[smallest.index(least) :]):
         because = f"their number grows: {grown:,} more in {seconds:,.0f} s"
@@ -38,10 +39,17 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
     if then and _let_go(before, after, then, now):
         return _back(then, last, was, after, thresholds)
     steady = f"{grown:,} more in {seconds:,.0f} s, which is no growth" if grown > 0 else f"no more in {seconds:,.0f} s"
+    needed = 60 * poisson_upper(0, CONFIDENCE) / a_minute
+    if seconds < needed:
+        because = f"{steady}, but a slow leak may have none in so short a time"
+        return Criterion(NAME, "cause", "not enough data", was, last, UNIT, least + allowed, None, because, needed)
     remain = ""
-    if _many(last, after, thresholds):
+    if many(after, thresholds):
         remain = f"; {last:,} remain, walked by whoever reads or reclaims: exhume zombies purge lets them go"
-    return Criterion(NAME, "cause", "passed", was, last, UNIT, least + allowed, CONFIDENCE, steady + remain)
+    # How surely more would have come if it leaked as before. Where nobody knows that rate, nothing is tested.
+    sure = gamma_below(grown + 1, leaked * seconds / 60)
+    tested = sure if sure >= CONFIDENCE else None
+    return Criterion(NAME, "cause", "passed", was, last, UNIT, least + allowed, tested, steady + remain)
 
 
 def _back(then: list[tuple[int, int]], last: int, was: float | None, after: Recording, thresholds: Thresholds) -> Criterion:
@@ -64,15 +72,16 @@ def _let_go(before: Recording | None, after: Recording, then: list[tuple[int, in
     return now[-1][1] < _LET_GO * most
 
 
-def _allowed(before: Recording | None, after: Recording, thresholds: Thresholds) -> float:
-    """A minute: what is harmless, what may be left of the leak, and what came elsewhere while it went on."""
+def _allowed(before: Recording | None, after: Recording, thresholds: Thresholds) -> tuple[float, float]:
+    """A minute: what is harmless, what may be left of the leak, or what came elsewhere while it went on, whichever is most; and
+    what the leak was at least."""
     harmless = thresholds.leak_per_minute
     then, _ = leaks(before, after)
     if then is None:
-        return harmless
+        return harmless, 0.0
     places = then.leaking(harmless)
-    left = PART * then.bounds(then.at(places))[0] if places else 0.0
-    return max(harmless, left, _elsewhere(then, places))
+    leaked = then.bounds(then.at(places))[0] if places else 0.0
+    return max(harmless, PART * leaked, _elsewhere(then, places)), leaked
 
 
 def _elsewhere(then: Leaks, places: list[str]) -> float:
@@ -96,6 +105,10 @@ def _rising(counts: list[int]) -> bool:
     return bool(pairs) and sum(later > earlier for earlier, later in pairs) >= _IN_ORDER * len(pairs)
 
 
-def _many(last: int, after: Recording, thresholds: Thresholds) -> bool:
-    live = counted(after)[-1][2]
-    return last >= thresholds.zombies_floor and last >= thresholds.zombies_per_live * live
+def many(recording: Recording, thresholds: Thresholds) -> int:
+    """How many zombies there are at last, if that is so many that walks over them take long; else none."""
+    counts = counted(recording)
+    if not counts:
+        return 0
+    _, zombies, live = counts[-1]
+    return zombies if zombies >= thresholds.zombies_floor and zombies >= thresholds.zombies_per_live * live else 0

@@ -6,6 +6,7 @@ of the node does, which also has in it what comes and goes on every node; then b
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from exhume.findings.thresholds import Thresholds
 from exhume.node.cgroup_events import SETTLE_NS
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, RATE, Criterion, Status
+from exhume.remedy.criteria_looked import recorded
 from exhume.remedy.criteria_statistics import dispersion, gamma_below, poisson_lower, poisson_upper
 from exhume.text import printable
 
@@ -32,7 +34,8 @@ _FELL, _FELL_SHARE = 20, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """Zombies that came and stayed: when, by the shape of the place that they lived in."""
+    """Zombies that came and stayed: when, on a clock that stands still while nobody looks, by the shape of the place that they
+    lived in."""
 
     start: int
     seconds: float
@@ -44,10 +47,14 @@ class Leaks:
         chosen = self.places.values() if places is None else [self.places[place] for place in places if place in self.places]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
 
+    def heap(self, times: Ints) -> float:
+        """How many came at once, where they came in heaps: so many stand for one."""
+        blocks = np.bincount((times - self.start) // BLOCK_NS, minlength=max(1, round(self.seconds * 1e9 / BLOCK_NS)))
+        return dispersion(blocks)
+
     def bounds(self, times: Ints, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Between what their rate a minute surely lies. Where they came in heaps, each heap counts as one."""
-        blocks = np.bincount((times - self.start) // BLOCK_NS, minlength=max(1, round(self.seconds * 1e9 / BLOCK_NS)))
-        heap = dispersion(blocks)
+        heap = self.heap(times)
         per = 60 * heap / max(self.seconds, 1e-9)
         return poisson_lower(len(times) / heap, confidence) * per, poisson_upper(len(times) / heap, confidence) * per
 
@@ -72,13 +79,17 @@ def by_events(recording: Recording) -> Leaks | None:
     if not recording.on("cgroup-events") or seen.lost:
         return None
     start, end = recording.window
-    last = end - SETTLE_NS
+    looked = recorded(recording)
+    zombies = [group for group in seen.groups if group.life.removed >= start and group.life.zombie(end)]
+    removed = np.array([group.life.removed for group in zombies], dtype=np.int64)
+    since = looked.before(removed)
+    # Who was removed just before a hole, or in it, may have been released there.
+    settled = looked.before(removed + SETTLE_NS) - since == SETTLE_NS
     places: dict[str, list[int]] = {}
-    for group in seen.groups:
-        if start <= group.life.removed <= last and group.life.zombie(end):
-            places.setdefault(group.shape, []).append(group.life.removed)
+    for group, time in zip(compress(zombies, settled), since[settled].tolist(), strict=True):
+        places.setdefault(group.shape, []).append(start + time)
     found = {place: np.array(sorted(times), dtype=np.int64) for place, times in places.items()}
-    return Leaks(start, max(0.0, (last - start) / 1e9), EVENTS, found)
+    return Leaks(start, looked.without(SETTLE_NS) / 1e9, EVENTS, found)
 
 
 def by_count(recording: Recording) -> Leaks | None:
@@ -155,15 +166,15 @@ def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds
 def _judged(
     now: Leaks, times: Ints, lower: float, upper: float, limit: float, harmless: float, where: str
 ) -> tuple[Status, float | None, str, float | None]:
-    count, minutes = len(times), now.seconds / 60
+    count, minutes, heap = len(times), now.seconds / 60, now.heap(times)
     came = f"{count:,} came{where}" if count else f"none came{where}"
     if now.seconds < SHORTEST_S:
         return "not enough data", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", 60 * 3.0 / limit
     if lower > harmless:
-        sure = 1 - gamma_below(count, harmless * minutes)
+        sure = 1 - gamma_below(count / heap, harmless * minutes / heap)
         return "failed", max(CONFIDENCE, sure), f"the leak goes on: {came}, {lower:,.1f} a minute at least", None
     if upper <= limit:
-        sure = gamma_below(count + 1, limit * minutes)
+        sure = gamma_below(count / heap + 1, limit * minutes / heap)
         return "passed", max(CONFIDENCE, sure), f"{came}: at most {upper:,.1f} a minute", None
     longer = max(now.seconds, 60 * poisson_upper(count, CONFIDENCE) / limit)
     return "not enough data", None, f"{came}: it may still be up to {upper:,.1f} a minute", longer

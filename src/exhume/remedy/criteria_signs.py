@@ -14,6 +14,7 @@ from exhume.findings.stretches import growth
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
+from exhume.remedy.criteria_looked import recorded
 from exhume.remedy.criteria_statistics import poisson_lower, ranked_lower, rarer, share_bounds
 from exhume.text import printable
 
@@ -41,7 +42,7 @@ def restarts(before: Recording | None, after: Recording, thresholds: Thresholds)
         again = {loop.subject for loop in then}
         said = (f"{printable(loop.summary, 200)}{'' if loop.subject in again or not then else ' (new)'}" for loop in loops)
         return Criterion(name, "cause", "failed", was, len(loops), unit, 0, None, "; ".join(said))
-    seconds, slowest = (end - start) / 1e9, max((_period_s(loop) for loop in then), default=0.0)
+    seconds, slowest = recorded(after).ns / 1e9, max((_period_s(loop) for loop in then), default=0.0)
     if seconds < _PERIODS * slowest:
         because = f"the loop of before had a period of {slowest:.0f} s, and this was {seconds:.0f} s"
         return Criterion(name, "cause", "not enough data", was, 0, unit, 0, None, because, _PERIODS * slowest)
@@ -160,8 +161,9 @@ def network_stalls(before: Recording | None, after: Recording, thresholds: Thres
     limit = thresholds.napi_stalls / 10
     longest = max(now, default=0)
     said = f"{len(now):,} of {thresholds.napi_stall_ms} ms or more" + (f", the longest {longest:,} ms" if now else "")
-    if longest >= thresholds.napi_stall_warning_ms or poisson_lower(len(now), CONFIDENCE) / minutes > limit:
-        return Criterion(name, "sign", "failed", was, len(now) / minutes, unit, limit, CONFIDENCE, said)
+    often = poisson_lower(len(now), CONFIDENCE) / minutes > limit
+    if often or longest >= thresholds.napi_stall_warning_ms:
+        return Criterion(name, "sign", "failed", was, len(now) / minutes, unit, limit, CONFIDENCE if often else None, said)
     fell = was is not None and was > limit
     if fell and chance > 1 - CONFIDENCE:
         because = f"{said}: that may be chance"
