@@ -19,7 +19,7 @@ from exhume.remedy.plan import Planner
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.plan_report import told
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps import kind_of
+from exhume.remedy.steps import cgroups, cgroups_claimed, kind_of
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from tests import zombies
 from tests.remedy.nodes import FileManager, node
@@ -43,6 +43,11 @@ PIECES = (
 
 def real(manager: FileManager | None = None) -> Node:
     return Node(Root(), manager, Operations())
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "SETTLE_S", 0.05)
 
 
 @pytest.fixture
@@ -151,8 +156,6 @@ def test_groups_with_limits_and_those_of_the_kubelet_stay() -> None:
 
 @on_cgroups
 def test_a_pods_group_stays_where_the_kubelets_pods_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from exhume.remedy.steps import cgroups_claimed
-
     pods = tmp_path / "pods"
     monkeypatch.setattr(cgroups_claimed, "PODS", str(pods).lstrip("/"))
     with zombies.directories(1, "confined") as parent:

@@ -196,6 +196,87 @@ def test_no_route_leads_to_a_protected_unit_and_force_does_not_open_one(route: s
             assert "--force does not lift this" in str(refused.value)
 
 
+SHARED: dict[str, Callable[[Made], object]] = {
+    "both are links to a third": lambda made: (
+        (made.root / "etc/proxy").mkdir(),
+        made.link(f"{ETC}/{KUBELET}.d", "/etc/proxy"),
+        made.link(f"{ETC}/ecs.service.d", "../../proxy"),
+    ),
+    "its is a link to ours": lambda made: (
+        (made.root / ETC / "ecs.service.d").mkdir(),
+        made.link(f"{ETC}/{KUBELET}.d", "ecs.service.d"),
+    ),
+    "its is a link to ours, which is not there yet": lambda made: made.link(f"{LIB}/{KUBELET}.d", f"/{ETC}/ecs.service.d"),
+    "ours is a link to its": lambda made: (
+        (made.root / LIB / f"{KUBELET}.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", f"/{LIB}/{KUBELET}.d"),
+    ),
+    "ours is a link to its template's": lambda made: (
+        made.unit("sshd@1.service"),
+        (made.root / LIB / "sshd@.service.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", f"/{LIB}/sshd@.service.d"),
+    ),
+    "ours is a link to its alias's": lambda made: (
+        made.link(f"{ETC}/innocent.service", f"/{LIB}/{KUBELET}"),
+        (made.root / ETC / "innocent.service.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", "innocent.service.d"),
+    ),
+    "ours is a link to that of all services": lambda made: (
+        (made.root / LIB / "service.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", f"/{LIB}/service.d"),
+    ),
+    "deeper than systemd looks": lambda made: (
+        (made.root / ETC / "a/b").mkdir(parents=True),
+        made.link(f"{ETC}/{KUBELET}.d", "a/b"),
+        made.link(f"{ETC}/ecs.service.d", "a/b"),
+    ),
+    "a drop-in of it is a link to ours": lambda made: made.link(
+        f"{ETC}/{KUBELET}.d/proxy.conf", "../ecs.service.d/zz-exhume.conf"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SHARED)
+def test_no_drop_in_is_written_where_a_protected_unit_reads_it_by_a_link(way: str) -> None:
+    with root() as made:
+        made.unit("ecs.service")
+        SHARED[way](made)
+        with pytest.raises(Refused, match="reads what is there, and is protected"):
+            planned(made, "ecs.service", "do-nothing")
+        plan = Plan("x", "a test", (write_file(f"/{ETC}/ecs.service.d/zz-exhume.conf", b"[Service]\n", "r"),))
+        with pytest.raises(Refused, match="nothing was changed"):
+            carry_out.apply(plan, node(made.root), Consent(True, True))
+        assert not list(made.root.rglob("zz-exhume.conf"))
+
+
+def test_a_link_in_a_directory_that_is_a_protected_units_too_stays() -> None:
+    with root() as made:
+        made.unit("x.service").unit("ecs.service")
+        (made.root / "etc/shared").mkdir()
+        made.link("etc/shared/x.service", f"/{LIB}/x.service")
+        made.link(f"{ETC}/ecs.service.wants", "/etc/shared").link(f"{ETC}/{KUBELET}.wants", "/etc/shared")
+        plan = planned(made, "x.service")
+        assert [step.kind for step in plan.steps] == ["stop-unit", "make-link", "reload"]
+        assert any("kubelet.service wants it" in one.why for one in plan.relief)
+        plan = Plan("x", "a test", (remove_link(f"/{ETC}/ecs.service.wants/x.service", "", "r"),))
+        with pytest.raises(Refused, match="kubelet.service reads what is there"):
+            carry_out.apply(plan, node(made.root), Consent(True, True))
+
+
+def test_a_directory_of_drop_ins_that_is_a_link_and_nobody_elses_is_written_to() -> None:
+    with root() as made:
+        made.unit("ecs.service")
+        (made.root / "etc/proxy").mkdir()
+        made.link(f"{ETC}/ecs.service.d", "/etc/proxy")
+        plan = planned(made, "ecs.service", "start-limit")
+        assert carry_out.apply(plan, node(made.root, manager=manager_of(made)), Consent(True, True)).exit_code == 0
+        assert (made.root / "etc/proxy/zz-exhume.conf").is_file()
+
+
+def manager_of(made: Made) -> FileManager:
+    return FileManager(made.root, made.root / "manager")
+
+
 def test_what_a_protected_unit_only_wants_is_refused_but_by_force_and_its_link_stays() -> None:
     with root() as made:
         made.unit("x.service")

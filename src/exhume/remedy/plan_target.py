@@ -10,7 +10,7 @@ from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
 from exhume.node.owners import owner
 from exhume.remedy.manager import Manager
-from exhume.remedy.protected_plan import real_path
+from exhume.remedy.protected_shared import real_path
 from exhume.remedy.whose import elsewhere
 from exhume.text import from_path, printable
 

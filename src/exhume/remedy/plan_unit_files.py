@@ -3,10 +3,12 @@
 import os
 import posixpath
 
+from exhume.errors import Refused
 from exhume.image.systemd import names
 from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
 from exhume.image.tree import Tree
 from exhume.remedy.plan_model import Relief, Step
+from exhume.remedy.protected_shared import reader
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.templates_systemd import do_nothing
@@ -42,9 +44,9 @@ class UnitFiles:
             if place not in own or ((own[place], name) == (ETC, unit) and place == directory):
                 continue
             whose = posixpath.splitext(inner)[0]
-            if place != directory and names.valid(whose) and names.kind(whose) != "target" and self._protection.named(whose):
+            if place != directory and (theirs := self._of_protected(path, whose)):
                 text = "the link stays, because it is one of a protected unit's; the mask keeps it from starting"
-                relief.append(Relief(unit, f"{printable(whose)} wants it", text))
+                relief.append(Relief(unit, f"{printable(theirs)} wants it", text))
                 continue
             entry = self._tree.entry(path, follow=False)
             if entry is not None and entry.kind == "link":
@@ -54,6 +56,11 @@ class UnitFiles:
                     text = f"{printable(under.path)} is found by this name once the link is gone; look at it, and fix it apart"
                     relief.append(Relief(name, "another unit has this name as well", text))
         return steps
+
+    def _of_protected(self, link: str, whose: str) -> str:
+        """The protected unit among whose dependencies a link is."""
+        named = names.valid(whose) and names.kind(whose) != "target" and self._protection.named(whose)
+        return whose if named else reader(link, self._tree, self._protection)
 
     def _under(self, name: str, link: str) -> Found | None:
         """What a link of that name hides: the next one in the search path, if it is a unit of its own."""
@@ -92,7 +99,9 @@ class UnitFiles:
         return f"{ETC}/{unit}.d/{name}"
 
     def written(self, path: str, content: bytes, why: str) -> list[Step]:
-        """The file, unless that is in it already."""
+        """The file, unless that is in it already. Refused where a protected unit reads it too, by a link to its directory."""
+        if unit := reader(path, self._tree, self._protection):
+            raise Refused(f"{printable(path)} cannot be written: {printable(unit)} reads what is there, and is protected")
         entry = self._tree.entry(path, follow=False)
         same = entry is not None and entry.kind == "file" and self._tree.read(path) == content
         return [] if same else [write_file(path, content, why)]

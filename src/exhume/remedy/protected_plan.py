@@ -18,6 +18,7 @@ from exhume.node.owners import owner
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.protected import protected
+from exhume.remedy.protected_shared import reader, real_path
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import RemoveEmptyCgroups, unconfined
 from exhume.text import printable
@@ -72,6 +73,8 @@ def _file(step: Step, tree: Tree, protection: Protection) -> str:
         return "what exhume itself keeps is not changed by a plan"
     if _within(path, _OTHERS):
         return "it belongs to what is protected"
+    if unit := reader(path, tree, protection):
+        return f"{printable(unit)} reads what is there, and is protected"
     directory, _, name = path.rpartition("/")
     places = {place.path for place in protection.units.layout.places} | {written for written, _ in SYSTEM}
     if directory in places:
@@ -119,19 +122,6 @@ def _beside(step: Step, directory: str, name: str, protection: Protection) -> st
     if names.valid(stem) and names.kind(stem) != "target" and (why := protection.named(stem)):
         return f"it is a dependency of {printable(stem)}, which is left alone: {why}"
     return ""
-
-
-def real_path(tree: Tree, path: str) -> str:
-    """With the links on its way followed, as far as it is there; the end of it is never followed."""
-    above, _, name = path.rpartition("/")
-    rest = [name]
-    while above:
-        real = tree.real(above)
-        if real is not None:
-            return posixpath.normpath(f"{real}/{'/'.join(reversed(rest))}")
-        above, _, name = above.rpartition("/")
-        rest.append(name)
-    return posixpath.normpath("/" + "/".join(reversed(rest)))
 
 
 def _within(path: str, places: tuple[str, ...]) -> bool:
