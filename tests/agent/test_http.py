@@ -1,6 +1,7 @@
 """The door: what slow, idle, huge and foolish clients cannot do to it, and that scrapes go on meanwhile."""
 
 import base64
+import errno
 import gc
 import os
 import shutil
@@ -183,6 +184,25 @@ def test_a_page_that_fails_hurts_nobody_else() -> None:
     door = Door(("127.0.0.1", 0), {**pages(), "/fails": fails})
     try:
         assert talk(door.address, b"GET /fails HTTP/1.0\r\n\r\n") == b""
+        assert scrape(door.address) == (200, BODY)
+    finally:
+        door.close()
+
+
+def test_without_descriptors_it_waits_for_one_and_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(("127.0.0.1", 0), pages())
+    asked: list[None] = []
+
+    def none_left() -> tuple[socket.socket, Address]:
+        asked.append(None)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    try:
+        with monkeypatch.context() as full:
+            full.setattr(door._server, "get_request", none_left)
+            with socket.create_connection(door.address, 20):
+                time.sleep(0.5)
+        assert 0 < len(asked) < 10
         assert scrape(door.address) == (200, BODY)
     finally:
         door.close()

@@ -1,16 +1,19 @@
 """From an incident to a receiver: real children, a real spool, a real receiver on loopback, and what happens when one fails."""
 
+import errno
 import os
 import shutil
 import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exhume.agent.settings import Push
 from exhume.agent.spool import Spool
+from exhume.recording import files
 from tests.agent.push_reading import otlp, pprof
 from tests.agent.push_receiver import Answer, parcel, receiving
 from tests.agent.pushers import impatient, pushing, spooled  # noqa: F401
@@ -214,3 +217,57 @@ def test_a_receiver_that_asks_for_no_patience_is_not_asked_as_fast_as_it_answers
         receiver.wait(1)
         time.sleep(0.5)
         assert len(receiver.came) < 10
+
+
+def test_a_spool_that_cannot_be_read_for_a_while_loses_nothing_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = spooled(tmp_path, 1, 2)
+    failing = {"scandir": 2, "read": 3}
+    scandir, read = os.scandir, files.read
+
+    def fails(what: str) -> None:
+        if failing[what]:
+            failing[what] -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def scan(path: str) -> Any:
+        if str(path).endswith("rec.spool"):
+            fails("scandir")
+        return scandir(path)
+
+    def reads(name: str, at: int | None = None) -> bytes | None:
+        if name in names:
+            fails("read")
+        return read(name, at)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(files, "read", reads)
+    with receiving() as receiver, pushing(tmp_path, Push(url=receiver.url, form="pprof")) as agent:
+        agent.pusher.look(BEGIN)
+        agent.until(lambda: agent.counted("sent") == 2, "both are sent")
+        assert {came.body for came in receiver.came} == {b"1", b"2"}
+    assert agent.counted("dropped") == 0
+    assert "profiles wait to be pushed: Too many open files" in agent.said
+
+
+def test_what_was_dropped_to_make_room_while_it_was_its_turn_is_not_counted_again(tmp_path: Path) -> None:
+    with pushing(tmp_path, Push(url="http://127.0.0.1:9", form="pprof")) as agent:
+        assert agent.pusher._send("00000000000000000001-1.push") is None
+    assert (agent.counted("dropped"), agent.said) == (0, [])
+
+
+def test_what_cannot_be_removed_is_not_sent_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spooled(tmp_path, 1)
+
+    def stays(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with receiving() as receiver, pushing(tmp_path, Push(url=receiver.url, form="pprof")) as agent:
+        monkeypatch.setattr(os, "unlink", stays)
+        agent.pusher.look(BEGIN)
+        agent.until(lambda: bool(agent.said), "a word")
+        time.sleep(0.3)
+        assert len(receiver.came) == 1
+    assert agent.said == [f"profiles that are done with stay in {tmp_path}/rec.spool: Read-only file system"]
+    assert agent.counted("sent") == 1

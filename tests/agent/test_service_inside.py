@@ -170,3 +170,16 @@ def test_a_password_and_a_certificate_that_were_replaced_are_taken_and_wrong_one
         assert scrape(inside.service.door.address, trusts, credentials(b"a:second"))[0] == 200
     finally:
         inside.run(lambda: True)
+
+
+def test_a_recorder_that_never_brings_anything_is_not_healthy(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inside.service._healthy("")[0] == 200
+    monkeypatch.setattr(module, "STUCK_S", -1.0)
+    seen: list[int] = []
+
+    def stop() -> bool:
+        seen.append(inside.service._healthy("")[0])
+        return True
+
+    inside.run(stop)
+    assert seen == [503]

@@ -56,7 +56,19 @@ def test_a_torn_file_is_dropped(tmp_path: Path, left: int) -> None:
     file = Path(made.path, name)
     file.write_bytes(file.read_bytes()[:left])
     assert made.take(name) is None
+    assert made.remove(name)
     assert made.waiting() == []
+
+
+def test_what_is_gone_or_cannot_be_read_now_is_not_torn(tmp_path: Path) -> None:
+    made = spool(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        made.take("00000000000000000001-1.push")
+    assert not made.remove("00000000000000000001-1.push")
+    Path(made.path, "00000000000000000001-1.push").mkdir()
+    for act in (made.take, made.remove):
+        with pytest.raises(OSError, match="Is a directory"):
+            act("00000000000000000001-1.push")
 
 
 def test_what_a_crash_left_half_written_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
@@ -75,7 +87,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     os.rename(os.path.join(made.path, name), tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", os.path.join(made.path, name))
     assert made.waiting() == []
-    assert made.take(name) is None
+    with pytest.raises(OSError, match="symbolic links"):
+        made.take(name)
     assert (tmp_path / "elsewhere").exists()
 
 

@@ -312,3 +312,19 @@ def test_a_stall_is_judged_with_its_batch_whatever_was_found_before() -> None:
     assert judged[-1] < 58
     watching.add(rows)
     assert judged[-1] == 60
+
+
+def test_incidents_that_are_long_over_are_forgotten_and_an_old_one_that_is_still_told_is_not_new_again() -> None:
+    at = 10**6
+
+    def pods(recording: Recording) -> list[Incident]:
+        """A pod of its own is killed each time; and a line that was in the log when we began."""
+        now = recording.window[1]
+        old = Incident("oom", "/before", SECOND, SECOND, "killed long ago")
+        return [Incident("oom", f"/pod{now}", now, now, "killed"), old]
+
+    watching = Trigger(NODE, pods)
+    new = [each.subject for step in range(600) for each in watching.add(second(at + step))[0]]
+    assert new.count("/before") == 1
+    assert len(new) > 100
+    assert len(watching._known) <= 2 * WINDOW_NS // EVERY_NS + 2

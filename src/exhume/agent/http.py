@@ -5,6 +5,7 @@ GET and HEAD are known, a request has so many bytes, and its body is never read.
 """
 
 import base64
+import errno
 import hmac
 import http.client
 import http.server
@@ -29,6 +30,9 @@ LARGEST = 16 << 10
 """Bytes of a request: http.server alone would take a hundred headers of 64 KiB each."""
 OPEN = ("/-/healthy", "/healthz", "/-/ready", "/readyz")
 """Pages that want no password: a kubelet's probes have none, and there is nothing to learn from them."""
+# There are no descriptors or no memory left: who knocks stays at the door, and to look again at once would be all we do.
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+FULL_S = 0.1
 _PLAIN = "text/plain; charset=utf-8"
 
 Page = tuple[int, bytes, str]
@@ -107,7 +111,9 @@ class _Server(http.server.ThreadingHTTPServer):
     def _let_in(self) -> None:
         try:
             request, client_address = self.get_request()
-        except OSError:  # who knocked has left
+        except OSError as error:  # who knocked has left
+            if error.errno in FULL:
+                time.sleep(FULL_S)
             return
         try:
             self.process_request(request, client_address)

@@ -80,6 +80,8 @@ class Pusher:
         """Whoever waits before another attempt need not."""
         self._told: set[str] = set()
         self._turn = 0
+        self._over: set[str] = set()
+        """Profiles that are done with and could not be removed: they are not sent again."""
 
     # In the recorder's thread
 
@@ -161,11 +163,17 @@ class Pusher:
             except (OSError, ValueError, TypeError) as error:
                 if not self._ends.is_set():
                     self._once(f"no profile: {printable(str(error), 300)}")
-            if dropped := self._spool.trim():
-                self._count("dropped", dropped)
-                self._once("the oldest profiles that waited to be pushed were dropped: agent.push.spool_mib is full")
-            self._gathered.set("exhume_profiles_waiting", float(len(self._spool.waiting())))
+            try:
+                self._make_room()
+            except OSError as error:
+                self._once(f"profiles that wait cannot be dropped: {error.strerror or error}")
             self._more.set()
+
+    def _make_room(self) -> None:
+        if dropped := self._spool.trim():
+            self._count("dropped", dropped)
+            self._once("the oldest profiles that waited to be pushed were dropped: agent.push.spool_mib is full")
+        self._gathered.set("exhume_profiles_waiting", float(len(self._spool.waiting())))
 
     def _make(self, window: Window) -> Made:
         push = self.push
@@ -204,7 +212,15 @@ class Pusher:
     def _send_all(self) -> None:
         attempt = 0
         while not self._ends.is_set():
-            names = self._spool.waiting()
+            try:
+                waiting = self._spool.waiting()
+            except OSError as error:
+                self._once(f"profiles wait to be pushed: {error.strerror or error}")
+                self._wait(wait_s(attempt, None, random.random()), None)
+                attempt += 1
+                continue
+            self._over &= {*waiting}
+            names = [name for name in waiting if name not in self._over]
             self._gathered.set("exhume_profiles_waiting", float(len(names)))
             if not names or not self.push.url:
                 self._more.wait()
@@ -234,22 +250,35 @@ class Pusher:
     def _send(self, name: str) -> Outcome | None:
         """None: there was nothing to send."""
         push = self.push
-        parcel = self._spool.take(name)
+        try:
+            parcel = self._spool.take(name)
+        except FileNotFoundError:  # dropped meanwhile, to make room, and counted then
+            return None
+        except OSError as error:
+            self._turn += 1
+            return Outcome("again", f"{name} cannot be read: {error.strerror or error}")
         if parcel is None or parcel.kind != kind_of(push):
-            self._spool.remove(name)
+            self._remove(name)
             self._count("dropped", 1)
             self._once("a profile that waited was not whole, or made for another kind of receiver, and was dropped")
             return None
         outcome = self._sender.send(request(push, parcel, name.removesuffix(".push")), push.token_file)
         if outcome.state == "again":
             return outcome
-        self._spool.remove(name)
+        self._remove(name)
         self._count(outcome.state, 1)
         if outcome.state == "failed":
             self._once(f"a profile was refused and is given up: {outcome.detail}")
         else:
             self._told.clear()  # what was wrong is over, and worth a word if it comes again
         return outcome
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._spool.remove(name)
+        except OSError as error:
+            self._over.add(name)
+            self._once(f"profiles that are done with stay in {printable(self._spool.path)}: {error.strerror or error}")
 
     def _count(self, outcome: str, many: int) -> None:
         self._gathered.values["exhume_profiles_pushed_total"][outcome,] += many

@@ -130,6 +130,7 @@ class Service:
     # The recorder
 
     def run(self, stop: Callable[[], bool]) -> None:
+        self._last_batch = time.monotonic()  # a first one that never comes is missed, too
         try:
             while not stop():
                 self._flight.run(self._writer, lambda: stop() or self._again, self._batch)

@@ -96,37 +96,33 @@ class Spool:
             return ""
 
     def waiting(self) -> list[str]:
-        """Names, the oldest first."""
+        """Names, the oldest first. Raises OSError where nobody can say."""
         return [entry.name for entry in self._entries()]
 
     def take(self, name: str) -> Parcel | None:
-        """None: it is gone, or was not whole; then it is removed."""
-        try:
-            with files.directory(self.path) as at:
-                raw = files.read(name, at)
-        except OSError:
-            raw = b""
+        """None: it is not whole. Raises FileNotFoundError where it is gone, and OSError where it cannot be read now."""
+        with files.directory(self.path) as at:
+            raw = files.read(name, at)
         if raw is None:
-            return None
-        parcel = read(raw)
-        if parcel is None:
-            self.remove(name)
-        return parcel
+            raise FileNotFoundError(name)
+        return read(raw)
 
-    def remove(self, name: str) -> None:
-        with suppress(OSError), files.directory(self.path) as at:
+    def remove(self, name: str) -> bool:
+        """Whether it was there. Raises OSError where it stays."""
+        with suppress(FileNotFoundError), files.directory(self.path) as at:
             os.unlink(name, dir_fd=at)
+            return True
+        return False
 
     def trim(self) -> int:
-        """Drops the oldest until the rest fits; how many."""
+        """Drops the oldest until the rest fits; how many. Raises OSError where they stay."""
         entries = self._entries()
         size, dropped = sum(entry.size for entry in entries), 0
         for entry in entries:
             if size <= self.budget_bytes:
                 break
-            self.remove(entry.name)
+            dropped += self.remove(entry.name)
             size -= entry.size
-            dropped += 1
         return dropped
 
     def _entries(self) -> list[_Entry]:

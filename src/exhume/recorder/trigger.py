@@ -104,6 +104,10 @@ class Trigger:
             if known is None or known < each.start - WINDOW_NS:
                 new.append(each)
             self._known[key] = each.end if known is None else max(each.end, known)
+        still = {
+            (each.kind, each.subject) for each in found
+        }  # an old line of the log is told for as long as it is in the window
+        self._known = {key: end for key, end in self._known.items() if key in still or end >= now - 2 * WINDOW_NS}
         return new, found
 
     def _pause(self) -> int:
