@@ -4,6 +4,8 @@
 
 // In how many ways an expression may match at one place of a name, and what * and + count for: two of them are enough.
 const MOST_WAYS = 1000, ENDLESS = 12;
+// What it takes at least, however short the name: what has no width can be repeated, too.
+const MOST_STEPS = 1000;
 const OPENED = /\((?:\?(?:[:=!]|<[=!]|<[^>]*>))?/y;
 const REPEATED = /(?:[*+?]|\{(\d+)(,(\d*))?\})\??/y;
 
@@ -14,26 +16,29 @@ const REPEATED = /(?:[*+?]|\{(\d+)(,(\d*))?\})\??/y;
  */
 export function refused(pattern) {
   if (/\\(?:[1-9]|k<)/.test(pattern.replace(/\\\\/g, ''))) return 'to refer back to a group can take for ever';
-  const found = ways(pattern);
-  if (found === Infinity) return 'a repetition inside of a repetition can take for ever';
-  return found > MOST_WAYS ? 'it can match in so many ways that it can take for ever: use fewer of * + ? {} |' : '';
+  const {ways, steps} = cost(pattern);
+  if (ways === Infinity) return 'a repetition inside of a repetition can take for ever';
+  return ways > MOST_WAYS || steps > MOST_STEPS ? 'it can match in so many ways that it can take for ever: use fewer of * + ? {} |' : '';
 }
+
+/** @typedef {{ways: number, steps: number}} Cost */
 
 /**
  * In how many ways an expression can match: choices add up, what follows one another is multiplied. What is repeated without
  * an end and can itself match in several ways takes exponential time: (a+)+ and (a|aa)*.
  * @param {string} pattern
- * @returns {number}
+ * @returns {Cost}
  */
-export function ways(pattern) {
+export function cost(pattern) {
   const plain = pattern.replace(/\\[^]/g, 'x').replace(/\[[^\]]*\]/g, 'x');
-  /** Of each open group the ways of the choices before, and of the one that is read. @type {{before: number, now: number}[]} */
-  const open = [{before: 0, now: 1}];
+  /** Of each open group the ways of the choices before, those of the one that is read, and all steps. */
+  const open = [{before: 0, now: 1, steps: 1}];
   for (let at = 0; at < plain.length; ) {
     const group = open[open.length - 1];
-    let found = 1;
+    /** @type {Cost} */
+    let found = {ways: 1, steps: 1};
     if (plain[at] === '(') {
-      open.push({before: 0, now: 1});
+      open.push({before: 0, now: 1, steps: 1});
       at += matched(OPENED, plain, at)?.[0].length ?? 1;
       continue;
     }
@@ -44,7 +49,7 @@ export function ways(pattern) {
     }
     if (plain[at] === ')' && open.length > 1) {
       open.pop();
-      found = group.before + group.now;
+      found = {ways: group.before + group.now, steps: group.steps};
     }
     at++;
     const often = matched(REPEATED, plain, at);
@@ -52,9 +57,11 @@ export function ways(pattern) {
       at += often[0].length;
       found = repeated(found, often);
     }
-    open[open.length - 1].now *= found;
+    const around = open[open.length - 1];
+    around.now *= found.ways;
+    around.steps += found.steps;
   }
-  return open[0].before + open[0].now;
+  return {ways: open[0].before + open[0].now, steps: open[0].steps};
 }
 
 /** @param {RegExp} sticky @param {string} text @param {number} at */
@@ -63,9 +70,10 @@ function matched(sticky, text, at) {
   return sticky.exec(text);
 }
 
-/** @param {number} found ways of what is repeated @param {RegExpExecArray} often */
-function repeated(found, [sign, least, comma, most]) {
-  if (/^[*+]/.test(sign) || (comma && !most)) return found > 1 ? Infinity : ENDLESS;
+/** @param {Cost} found of what is repeated @param {RegExpExecArray} often @returns {Cost} */
+function repeated({ways, steps}, [sign, least, comma, most]) {
+  steps *= Math.max(1, Number(least ?? 1));
+  if (/^[*+]/.test(sign) || (comma && !most)) return {ways: ways > 1 ? Infinity : ENDLESS, steps};
   const [low, high] = least === undefined ? [0, 1] : [Number(least), Number(most ?? least)];
-  return (Math.max(0, high - low) + 1) * found ** high;
+  return {ways: (Math.max(0, high - low) + 1) * ways ** high, steps};
 }

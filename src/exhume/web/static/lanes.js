@@ -80,7 +80,7 @@ export function mountLanes(element, store, api) {
     const {from, to} = window_(), odd = rows.slice(0, 3).map((row) => row.core).join(', ');
     picture.label(
       `${rows.length} cores from ${told(from, store.about())} to ${told(to, store.about())}, the oddest first: ${odd}. ` +
-        `${lanes.flags.length} log lines, which are listed below it. ${note.textContent}`,
+        `${lanes.flags.length} log lines${lanes.flags.length ? ', listed below' : ''}. ${note.textContent}`,
     );
   }
 
