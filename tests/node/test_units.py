@@ -291,6 +291,15 @@ def test_a_link_in_another_root_does_not_lead_to_a_bus_of_ours(tmp_path: Path) -
             read(str(tmp_path / "theirs"))
 
 
+@pytest.mark.parametrize("link", ["run", "run/dbus"])
+def test_a_link_on_the_way_to_the_bus_of_another_root_does_not_lead_to_ours(tmp_path: Path, link: str) -> None:
+    with served(tmp_path / "ours", until_closed):
+        (tmp_path / "theirs" / link).parent.mkdir(parents=True)
+        (tmp_path / "theirs" / link).symlink_to(tmp_path / "ours" / link)
+        with pytest.raises(Unreadable, match="systemd is not running here"):
+            read(str(tmp_path / "theirs"))
+
+
 def test_a_socket_that_nobody_listens_on_is_named(tmp_path: Path) -> None:
     with served(tmp_path, until_closed):
         pass

@@ -259,7 +259,7 @@ def test_a_link_in_a_directory_that_is_a_protected_units_too_stays() -> None:
         assert [step.kind for step in plan.steps] == ["stop-unit", "make-link", "reload"]
         assert any("kubelet.service wants it" in one.why for one in plan.relief)
         plan = Plan("x", "a test", (remove_link(f"/{ETC}/ecs.service.wants/x.service", "", "r"),))
-        with pytest.raises(Refused, match="kubelet.service reads what is there"):
+        with pytest.raises(Refused, match=r"kubelet.service reads what is there"):
             carry_out.apply(plan, node(made.root), Consent(True, True))
 
 

@@ -53,14 +53,34 @@ class Root:
     def exists(self, name: str) -> bool:
         return os.path.exists(self.at(name))
 
+    def open_itself(self, name: str, flags: int) -> int:
+        """A descriptor of what is there by just that name. In another's root no link is followed, nor on the way: an absolute
+        one would lead into ours, and what is found there would be taken for theirs."""
+        if self.own:
+            return os.open(self.at(name), flags | os.O_CLOEXEC)
+        *above, last = name.strip("/").split("/")
+        here = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in above:
+                inner = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+                os.close(here)
+                here = inner
+            return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        finally:
+            os.close(here)
+
     def same_kernel(self) -> bool:
         """Whether this is of the machine we run on: our own root, or the host's, mounted into our container."""
         if self.own:
             return True
         try:
             name = "proc/sys/kernel/random/boot_id"
-            return self.read(name, 64) == Root().read(name, 64)
-        except Unreadable:
+            fd = self.open_itself(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            try:
+                return os.read(fd, 64) == Root().read(name, 64)
+            finally:
+                os.close(fd)
+        except (OSError, Unreadable):
             return False
 
     def proc_self(self) -> str:

@@ -45,6 +45,8 @@ LARGEST_MESSAGE = 4 << 20  # ListUnits of 10,000 units is below 3 MiB
 WINDOW = 64
 
 _MANAGER = "org.freedesktop.systemd1"
+# Whose objects are not systemd's.
+_OTHERS = {"/org/freedesktop/DBus": "org.freedesktop.DBus", "/org/freedesktop/login1": "org.freedesktop.login1"}
 _SERVICE = "org.freedesktop.systemd1.Service"
 _UNIT = "org.freedesktop.systemd1.Unit"
 
@@ -189,7 +191,7 @@ class Bus:
         from jeepney import DBusAddress, MessageFlag, new_method_call
 
         path, interface, member, signature, body = call
-        name = "org.freedesktop.DBus" if path == "/org/freedesktop/DBus" else _MANAGER
+        name = _OTHERS.get(path, _MANAGER)
         message = new_method_call(DBusAddress(path, name, interface), member, signature or None, body)
         message.header.flags |= MessageFlag.no_auto_start
         self._serial += 1
@@ -331,15 +333,23 @@ def _connect(connection: socket.socket, root: Root) -> bool:
             pass
     if not absent:
         raise Unreadable(f"no D-Bus server listens at /{BUS}")
-    if not root.exists("run/systemd/system"):  # what sd_booted(3) asks
+    if not booted(root):
         raise Unreadable("systemd is not running here")
     raise Unreadable(f"no D-Bus socket at /{BUS}")
 
 
+def booted(root: Root) -> bool:
+    """What sd_booted(3) asks."""
+    try:
+        os.close(root.open_itself("run/systemd/system", os.O_PATH | os.O_DIRECTORY))
+    except OSError:
+        return False
+    return True
+
+
 def _connect_to(connection: socket.socket, root: Root, name: str) -> None:
     """Connect by a descriptor, because a socket's address has room for a path of 107 bytes only (unix(7))."""
-    follow = 0 if root.own else os.O_NOFOLLOW  # a link in another's root would lead to a socket of ours
-    fd = os.open(root.at(name), os.O_PATH | os.O_CLOEXEC | follow)
+    fd = root.open_itself(name, os.O_PATH)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             raise Unreadable(f"/{name} is not a socket")
