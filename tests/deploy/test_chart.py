@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from exhume.agent import privileges
+from exhume.agent.rules import Making, printed
 from exhume.agent.settings import read
 from exhume.cluster.replies import Forbidden
 from exhume.cluster.rights import AGENT
@@ -27,6 +28,9 @@ EVERYTHING = (
     "serviceMonitor.enabled=true",
     "prometheusRule.enabled=true",
     "agent.push.url=https://profiles.test",
+    "agent.tls_cert=/etc/exhume-secret/tls.crt",
+    "agent.tls_key=/etc/exhume-secret/tls.key",
+    "secret=certificate",
 )
 
 
@@ -116,6 +120,8 @@ def test_the_pod_knows_which_node_it_is_on() -> None:
         ("port=0", "/port"),
         ("seccompProfile.type=Localhost", "/seccompProfile/localhostProfile"),
         ("image.digest=sha256:short", "/image/digest"),
+        ("secret=A_B", "/secret"),
+        ("prometheusRule.docsUrl=docs", "/prometheusRule/docsUrl"),
     ],
 )
 def test_the_schema_refuses_what_cannot_be_meant(setting: str, said: str) -> None:
@@ -171,6 +177,33 @@ def test_the_role_is_what_the_agent_asks_for() -> None:
         for verb in rule["verbs"]
     }
     assert given == {(right.group, right.resource, right.verb) for right in AGENT}
+
+
+def test_the_rules_lead_to_where_the_documentation_is() -> None:
+    settings = ("prometheusRule.enabled=true", "prometheusRule.docsUrl=https://git.example.org/x/docs/")
+    made = printed("agent", Making(docs="https://git.example.org/x/docs"))
+    assert helm.of_kind("PrometheusRule", *settings)["spec"] == yaml.safe_load(made)
+
+
+def test_with_a_certificate_everybody_asks_by_tls() -> None:
+    plain, by_tls = (helm.of_kind("DaemonSet", *settings)["spec"]["template"] for settings in ((), EVERYTHING[-3:]))
+    for template, scheme in ((plain, None), (by_tls, "HTTPS")):
+        (container,) = template["spec"]["containers"]
+        probes = [container[f"{name}Probe"]["httpGet"].get("scheme") for name in ("liveness", "readiness")]
+        assert probes == [scheme, scheme]
+        assert template["metadata"]["annotations"].get("prometheus.io/scheme") == (scheme and scheme.lower())
+    monitor = helm.of_kind("ServiceMonitor", *EVERYTHING, "serviceMonitor.endpoint.tlsConfig.serverName=exhume")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "exhume"})
+
+
+def test_a_secret_is_mounted_for_root_alone() -> None:
+    spec = helm.pod("secret=certificate")
+    (volume,) = (one["secret"] for one in spec["volumes"] if one["name"] == "secret")
+    assert volume == {"secretName": "certificate", "defaultMode": 0o400}
+    (mounted,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "secret")
+    assert (mounted["mountPath"], mounted["readOnly"]) == ("/etc/exhume-secret", True)
+    assert "secret" not in [one["name"] for one in helm.pod()["volumes"]]
 
 
 def test_the_settings_for_conditions_come_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
