@@ -1,6 +1,7 @@
 """What a request may ask with: wrong values are named, and nothing that anybody sends is a bug of ours."""
 
 import json
+import time
 from contextlib import suppress
 
 import pytest
@@ -90,25 +91,69 @@ def test_any_bytes_as_a_query_are_read_or_refused(raw: bytes) -> None:
         Query(raw, NAMES)
 
 
-@pytest.mark.parametrize("text", ["kube", "^a.*b$", "a{2,5}", "(foo|bar)baz", "[ab]+c", "(?i)x", "mem_cgroup|css_", "a?b?c?"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("kube", "^a.*b$", "a{2,5}", "(foo|bar)baz", "[ab]+c", "(?i)x", "mem_cgroup|css_", "a?b?c?", "^/(kube|sys).*pod.*x"),
+        *("|".join(f"name{at}.*x" for at in range(15)), "[0-9a-f]{64}", r"\w+_\w+", "mem.*(alloc|free).*page", "(?=.*a)b"),
+    ],
+)
 def test_ordinary_expressions_are_taken(text: str) -> None:
     assert pattern(text).pattern == text
 
 
 @pytest.mark.parametrize(
     "text",
-    ["(a+)+b", "(a*)*", "(a|aa)+$", "((a{1,9}){1,9}){1,9}", "(.*)*x", r"(a)\1", "a*a*a*a*a*b", "(" * 150, "a" * 201, "["],
+    [
+        *("(a+)+b", "(a*)*", "(a|aa)+$", "((a{1,9}){1,9}){1,9}", "(.*)*x", r"(a)\1", "a*a*a*a*a*b", "(" * 150, "a" * 201, "["),
+        *(".?" * 60 + "~", "(a|aa){10}" * 3, ".*.*.*~", r"((\b){999}){999}", "(a*b){3}", "(a|b|cd){1,9}", "x{0,70}" * 3),
+        *("(?=.*)" * 3, "(?>a*)" * 3, "(ab?){0,65535}", "a{1,65}" * 3),
+    ],
 )
 def test_expressions_that_can_take_for_ever_are_not(text: str) -> None:
     with pytest.raises(ValueError):
         pattern(text)
 
 
-@settings(max_examples=200, deadline=1000)
-@given(st.text("ab|*+?(){},[]^$\\.d1", max_size=16))
+def test_long_names_are_searched_at_their_begin() -> None:
+    assert pattern("b").search("a" * 500 + "b")
+    assert not pattern("b").search("a" * 600 + "b")
+
+
+BODIES = ("a", ".", "[ab]", "(a|aa)", "(a|b|cd)", "(a?)", "(a{1,2})", r"(\b)", "(a|)", "(?=a)", "(?:aa|a)", "(.a)", "(?>a|aa)")
+REPEATED = ("", "?", "??", "*", "+", "*?", "{2}", "{10}", "{0,9}", "{3,}", "{1,64}", "{1,65}", "{999}", "*+")
+PIECES = st.builds("{}{}".format, st.sampled_from(BODIES), st.sampled_from(REPEATED))
+
+
+@st.composite
+def _slow_by_construction(draw: st.DrawFn) -> str:
+    """Many of the same, and some in groups that are repeated: what takes matchers long that go back."""
+    piece = "".join(draw(st.lists(PIECES, min_size=1, max_size=4)))
+    if draw(st.booleans()):
+        piece = f"({piece}){draw(st.sampled_from(REPEATED))}"
+    return piece * draw(st.integers(1, 70)) + "~"
+
+
+@settings(max_examples=300, deadline=3000)
+@given(st.one_of(st.text("ab|*+?(){},[]^$\\.d1", max_size=16), _slow_by_construction()))
 def test_what_is_taken_is_quick(text: str) -> None:
     try:
         found = pattern(text)
     except ValueError:
         return
-    found.search("a" * 120 + "!")
+    found.search("a" * 4000 + "!")
+
+
+@pytest.mark.parametrize("piece", [".?", "(a|aa){10}", ".*", "(a|b|.)", "a{0,9}", "a{1,64}", "(a?){9}", "(a|aa)?", r"(\b){99}"])
+def test_however_often_it_stands_there(piece: str) -> None:
+    """The longest of each family that is taken."""
+    taken = []
+    for times in range(1, 1 + 198 // len(piece)):
+        try:
+            taken.append(pattern(piece * times + "~"))
+        except ValueError:
+            break
+    began = time.process_time()
+    for found in taken[-1:]:
+        found.search("a" * 4000 + "!")
+    assert time.process_time() - began < 1.5

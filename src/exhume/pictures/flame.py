@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from exhume.recording.arrays import among
-from exhume.recording.choice import Choice
+from exhume.recording.choice import Choice, Search
 from exhume.recording.recording import Ints, Recording, Table
 from exhume.recording.tally import Tally
 
@@ -57,15 +57,16 @@ def select(
     tally: Tally,
     dictionaries: Recording,
     cores: Collection[int] | None = None,
-    comm: re.Pattern[str] | None = None,
+    comm: Search | None = None,
     pids: Collection[int] | None = None,
-    cgroup: re.Pattern[str] | None = None,
+    cgroup: Search | None = None,
+    tids: Collection[int] | None = None,
 ) -> Tally:
     """The part of a tally that those threads on those cores have; what is None is not asked."""
     keep = np.ones(len(tally.count), dtype=bool)
     if cores is not None:
         keep &= among(tally.core, _sorted(cores))
-    wanted = Choice(None, comm, pids, cgroup).threads(dictionaries["threads"])
+    wanted = Choice(None, comm, pids, cgroup, tids=tids).threads(dictionaries["threads"])
     if wanted is not None:
         keep &= among(tally.thread, wanted)
     return Tally(*(column[keep] for column in tally))

@@ -104,11 +104,11 @@ def _shares(recording: Recording, core: int | None) -> list[Callable[[int, int],
         [kinds.get(stack) in ("system", "softirq", "irq") for stack in table.ints("stack").tolist()], dtype=np.bool_
     )
     times, numbers = table.ints("time"), table.ints("core")
-    return [
-        partial(_of_samples, times[numbers == number], kernel[numbers == number])
-        for number in np.unique(numbers[numbers >= 0]).tolist()
-        if core is None or number == core
-    ]
+    if core is None and (numbers >= 0).any():
+        told = np.unique(numbers[numbers >= 0]).tolist()
+    else:  # of files that do not tell the core, all that ran together
+        told = [one for one in np.unique(numbers).tolist() if core is None or one == core]
+    return [partial(_of_samples, times[numbers == number], kernel[numbers == number]) for number in told]
 
 
 def _of_ticks(core: Core, start: int, end: int) -> float:

@@ -43,8 +43,9 @@ def rows(folder: Folder, table: str, start: int | None, end: int | None, choice:
         keep = np.ones(len(part[TABLES[table].columns[0].name]), dtype=np.bool_)
         if choice.cores is not None and "core" in part:
             keep &= among(part["core"], np.array(sorted(choice.cores), dtype=np.int64))
-        if choice.pids is not None and "pid" in part:
-            keep &= among(part["pid"], np.array(sorted(choice.pids), dtype=np.int64))
+        for name, numbers in (("pid", choice.pids), ("tid", choice.tids)):
+            if numbers is not None and name in part:
+                keep &= among(part[name], np.array(sorted(numbers), dtype=np.int64))
         for wanted, names in ((choice.comm, ("comm", "process")), (choice.cgroup, ("cgroup",))):
             texts = [part[name] for name in names if name in part]
             if wanted is not None and texts:

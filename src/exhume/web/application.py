@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exhume.web.view import View
 
 _WINDOW = ("from", "to")
-_FILTERS = ("cores", "comm", "pid", "cgroup", "idle")
+_FILTERS = ("cores", "comm", "pid", "tid", "cgroup", "idle")
 # Heavy questions at once: a slow one must not keep the page from asking how far a live recording has got.
 _HEAVY, _LIGHT, _SLOW = 2, 4, 1
 

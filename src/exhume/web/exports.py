@@ -35,7 +35,9 @@ class _Task(NamedTuple):
     def profile(self) -> tuple[Tally, Recording]:
         cores = None if self.choice.cores is None else tuple(self.choice.cores)
         profile = self.view.store.profile(self.folder, self.start, self.end, cores)
-        tally = select(profile.tally, profile.dictionaries, None, self.choice.comm, self.choice.pids, self.choice.cgroup)
+        tally = select(
+            profile.tally, profile.dictionaries, None, self.choice.comm, self.choice.pids, self.choice.cgroup, self.choice.tids
+        )
         return tally, profile.dictionaries
 
     def samples(self, most: int) -> int:

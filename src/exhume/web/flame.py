@@ -62,7 +62,7 @@ def _selected(view: View, folder: Folder, window: tuple[int, int], choice: Choic
     if length * (len(cores) if cores is not None else max(1, folder.node.cpus)) * max(1, view.store.hz) > MOST_SAMPLES:
         raise Complaint(413, f"that may be more than {MOST_SAMPLES:,} samples: choose a shorter window, or cores", "to")
     profile = view.store.profile(folder, *window, cores)
-    tally = select(profile.tally, profile.dictionaries, None, choice.comm, choice.pids, choice.cgroup)
+    tally = select(profile.tally, profile.dictionaries, None, choice.comm, choice.pids, choice.cgroup, choice.tids)
     return tally, profile.dictionaries
 
 

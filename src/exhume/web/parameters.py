@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from exhume.node.cpu_list import cpu_list
 from exhume.recording.choice import Choice
-from exhume.web.patterns import pattern
+from exhume.web.patterns import Searched, pattern
 from exhume.web.replies import Complaint
 
 Value = TypeVar("Value")
@@ -19,6 +19,8 @@ _MOST_TIME = 1 << 62
 _LONGEST = 40_000
 # How far a page may be panned beyond the ends.
 _SLACK = 3_600_000_000_000
+# What a file without the cores of its samples has for them.
+_UNKNOWN = (-1,)
 
 
 class Query:
@@ -62,7 +64,7 @@ class Query:
     def flag(self, name: str, otherwise: bool) -> bool:
         return self.word(name, ("0", "1"), "1" if otherwise else "0") == "1"
 
-    def pattern(self, name: str) -> re.Pattern[str] | None:
+    def pattern(self, name: str) -> Searched | None:
         return self._read(name, pattern, None, "a regular expression that can be used")
 
     def window(self, whole: tuple[int, int], first: str = "from", last: str = "to", cut: bool = True) -> tuple[int, int]:
@@ -77,10 +79,11 @@ class Query:
         return (max(start, whole[0]), min(end, whole[1])) if cut else (start, end)
 
     def choice(self) -> Choice:
-        """Whose samples: cores, comm, pid, cgroup, idle."""
+        """Whose samples: cores, comm, pid, tid, cgroup, idle."""
         cores = self._read("cores", _cores, None, "a list of cores such as 39 or 0-3,8")
         pids = self._read("pid", _pids, None, "a list of PIDs such as 4242 or 4242,4250")
-        return Choice(cores, self.pattern("comm"), pids, self.pattern("cgroup"), self.flag("idle", True))
+        tids = self._read("tid", _pids, None, "a list of TIDs such as 4243 or 4243,4250")
+        return Choice(cores, self.pattern("comm"), pids, self.pattern("cgroup"), self.flag("idle", True), tids)
 
 
 def _time(text: str) -> int:
@@ -104,7 +107,7 @@ def _word(text: str, words: Sequence[str]) -> str:
 def _cores(text: str) -> tuple[int, ...] | None:
     if text == "all":
         return None
-    parts = [cpu_list(part.encode("utf-8", "replace")) for part in text[:_LONGEST].split(",")]
+    parts = [_UNKNOWN if part == "-1" else cpu_list(part.encode("utf-8", "replace")) for part in text[:_LONGEST].split(",")]
     if len(text) > _LONGEST or not all(parts):
         raise ValueError
     return tuple(sorted({core for part in parts for core in part}))  # in whatever order they were picked

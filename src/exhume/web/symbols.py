@@ -1,14 +1,12 @@
 """When a family of functions was on a stack: samples by second and fiftieth that have one of them."""
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
 from exhume.recording import chosen
 from exhume.recording.arrays import unique
 from exhume.recording.chapters import ChapterReader
-from exhume.recording.choice import Choice
+from exhume.recording.choice import Choice, Search
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
 from exhume.recording.summary import OFFSETS, SECOND
@@ -16,7 +14,7 @@ from exhume.recording.summary import OFFSETS, SECOND
 _PART = SECOND // OFFSETS
 
 
-def of_symbol(folder: Folder, base: int, seconds: int, choice: Choice, symbol: re.Pattern[str]) -> Ints:
+def of_symbol(folder: Folder, base: int, seconds: int, choice: Choice, symbol: Search) -> Ints:
     """A segment at a time. Names are matched once a chapter, stacks looked through once."""
     counts: Ints = np.zeros(seconds * OFFSETS, dtype=np.int64)
     known: dict[str, _Known] = {}
@@ -30,7 +28,7 @@ def of_symbol(folder: Folder, base: int, seconds: int, choice: Choice, symbol: r
 class _Known:
     """Which stacks of a chapter have such a function: those that were asked for so far."""
 
-    def __init__(self, chapter: ChapterReader, symbol: re.Pattern[str]) -> None:
+    def __init__(self, chapter: ChapterReader, symbol: Search) -> None:
         self._chapter = chapter
         self._symbol = symbol
         self._ids: Ints = np.empty(0, dtype=np.int64)
