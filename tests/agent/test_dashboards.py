@@ -104,3 +104,12 @@ def test_every_metric_is_seen_somewhere() -> None:
     asked = " ".join([*queries("node"), *queries("fleet"), *(record.expr for record in RECORDS)])
     unseen = {name for name in METRICS if not re.search(rf"\b{name}(_bucket)?\b", asked)}
     assert unseen == UNSEEN
+
+
+@pytest.mark.parametrize("which", DASHBOARDS)
+def test_of_series_that_begin_with_their_first_event_that_one_counts(which: Dashboard) -> None:
+    """`increase` alone would be 0 of the only reset that there was."""
+    begun_at_0 = {"exhume_profiles_pushed_total"}
+    for query in [*queries(which), *(record.expr for record in RECORDS)]:
+        for name in re.findall(r"\bincrease\((exhume_\w+)", query):
+            assert name in begun_at_0 or f"count_over_time({name}" in query, query
