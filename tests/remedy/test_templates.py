@@ -31,6 +31,8 @@ KUBELET_FIELDS = {
     *("apiVersion", "kind", "cgroupDriver", "reservedSystemCPUs", "systemReserved", "kubeReserved", "enforceNodeAllocatable"),
     *("evictionHard", "evictionSoft", "evictionSoftGracePeriod"),
 }
+# What the kubelet has of these by itself on Linux (DefaultEvictionHard in pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
+HARD_DEFAULTS = {"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"}
 
 
 def with_drop_in(content: bytes, unit: bytes = AGENT) -> Sections:
@@ -105,6 +107,14 @@ def test_the_kubelets_fields_exist() -> None:
     assert document["kind"] == "KubeletConfiguration"
     assert set(document) <= KUBELET_FIELDS
     assert document["evictionSoft"].keys() == document["evictionSoftGracePeriod"].keys()  # the kubelet refuses one alone
+
+
+def test_the_kubelets_template_takes_nothing_away() -> None:
+    """A threshold that is not named is zero once another is; with a driver that is not the runtime's no pod starts."""
+    document = yaml.safe_load(template("kubelet"))
+    assert document["evictionHard"].keys() == HARD_DEFAULTS
+    assert "cgroupDriver" not in document
+    assert "# cgroupDriver: systemd" in template("kubelet")
 
 
 def test_the_sysctls_exist() -> None:

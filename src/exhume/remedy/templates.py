@@ -20,7 +20,9 @@ _KUBELET = """\
 # is restarted: drain the node first. What is reserved keeps pods from starving the kubelet, the runtime and the network.
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-cgroupDriver: systemd
+# Only if it is the container runtime's, too (containerd: SystemdCgroup = true): where they differ no pod starts. From 1.31 on the
+# kubelet asks a runtime that can tell (KubeletCgroupDriverFromCRI), and this need not be said.
+# cgroupDriver: systemd
 reservedSystemCPUs: "0,1"
 systemReserved:
   cpu: 500m
@@ -30,9 +32,13 @@ kubeReserved:
   memory: 1Gi
 enforceNodeAllocatable:
   - pods
+# One that is set makes zero of those that are not: all are here, as the kubelet has them, but for memory (100Mi).
 evictionHard:
   memory.available: 500Mi
   nodefs.available: 10%
+  nodefs.inodesFree: 5%
+  imagefs.available: 15%
+  imagefs.inodesFree: 5%
 evictionSoft:
   memory.available: 1Gi
 evictionSoftGracePeriod:
