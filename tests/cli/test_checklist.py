@@ -23,6 +23,7 @@ from exhume.remedy.proof_gathered import gathered
 from exhume.verdict.diagnose import diagnose
 from exhume.verdict.policy import Listed, Policy
 from exhume.verdict.report import Report
+from tests import systemd
 from tests.incidents.quiet import healthy_and_busy
 from tests.incidents.zombies import as_published
 from tests.pictures.told import write
@@ -31,6 +32,7 @@ from tests.trees import incident
 
 CAPTURE = pytest.CaptureFixture[str]
 CURED = Made(2, seconds=600, leak=0, walk_s=0, zombies=60, cpus=5)
+OFF = {"ecs.service": Unit("inactive", "masked")}
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +92,17 @@ def test_the_cause_comes_before_more_nodes(sick: Report, well: Report) -> None:
     ("units", "state"),
     [
         (None, "open"),
-        ({"ecs.service": Unit("active", "enabled", 0)}, "open"),
-        ({"ecs.service": Unit("activating", "disabled", 9)}, "open"),
-        ({"ecs.service": Unit("inactive", "enabled", 0)}, "open"),
-        ({"ecs.service": Unit("failed", "masked", 0)}, "done"),
-        ({"ecs.service": Unit("inactive", "disabled", 0)}, "done"),
-        ({}, "done"),
+        ({"ecs.service": Unit("active", "enabled")}, "open"),
+        ({"ecs.service": Unit("activating", "disabled")}, "open"),
+        ({"ecs.service": Unit("inactive", "enabled")}, "open"),
+        ({"ecs.service": Unit("inactive", "static")}, "open"),
+        ({"ecs.service": Unit("inactive", "masked-runtime")}, "open"),
+        ({"ecs.service": Unit("inactive", "")}, "open"),
+        ({"ecs.service": Unit("", "masked")}, "open"),
+        ({"ecs.service": Unit("failed", "masked")}, "done"),
+        ({"ecs.service": Unit("inactive", "disabled")}, "done"),
+        ({"ecs.service": Unit("inactive", "not-found")}, "done"),
+        ({}, "open"),
     ],
 )
 def test_the_culprit_is_disabled(sick: Report, units: dict[str, Unit] | None, state: State) -> None:
@@ -104,11 +111,76 @@ def test_the_culprit_is_disabled(sick: Report, units: dict[str, Unit] | None, st
     assert (step.command == "sudo exhume fix ecs.service") == (state == "open")
 
 
+def _tree(root: Path) -> None:
+    files = {
+        "lib/systemd/system/ecs.service": "[Service]\nExecStart=/bin/a\n[Install]\nWantedBy=multi-user.target\n",
+        "lib/systemd/system/leak.service": "[Service]\nExecStart=/bin/a\n",
+        "lib/systemd/system/leak.timer": "[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n",
+        "lib/systemd/system/pull.socket": "[Socket]\nListenStream=/run/x\n[Install]\nWantedBy=sockets.target\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name, target in (("multi-user.target.wants/ecs.service", "ecs"), ("timers.target.wants/leak.timer", "leak")):
+        link = root / "etc/systemd/system" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(f"/lib/systemd/system/{target}{link.suffix}")
+
+
+def test_whether_a_culprit_starts_again_is_asked_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped service that is enabled comes back with the next boot; timers and sockets are asked as services are."""
+    from exhume.remedy import proof_units
+    from exhume.remedy.manager import UnitState
+
+    class Stopped:
+        def state(self, _: str) -> UnitState:
+            return UnitState("inactive", "dead")
+
+    _tree(tmp_path)
+    names = ("ecs.service", "leak.service", "leak.timer", "pull.socket", "gone.timer")
+    monkeypatch.setattr(proof_units, "running", lambda _: Stopped())
+    found = proof_units.states(Root(str(tmp_path)), names)
+    assert {name: unit.enabled for name, unit in found.items()} == {
+        "ecs.service": "enabled",
+        "leak.service": "static",
+        "leak.timer": "enabled",
+        "pull.socket": "disabled",
+        "gone.timer": "not-found",
+    }
+    assert [unit.off for unit in found.values()] == [False, False, False, True, True]
+    (tmp_path / "etc/systemd/system/ecs.service").symlink_to("/dev/null")
+    assert proof_units.states(Root(str(tmp_path)), names)["ecs.service"] == Unit("inactive", "masked")
+    monkeypatch.undo()
+    found = proof_units.states(Root(str(tmp_path)), names)
+    assert not any(unit.off for unit in found.values()), "nobody knows whether they run"
+    assert str(found["leak.timer"]) == "not known to be stopped, enabled"
+    assert proof_units.states(Root(str(tmp_path / "nowhere")), ()) == {}
+
+
+@pytest.mark.skipif(bool(systemd.unavailable()), reason=systemd.unavailable() or "a systemd can be started")
+def test_a_stopped_culprit_of_a_real_systemd_is_open_until_it_is_disabled() -> None:
+    from exhume.remedy.proof_units import states
+
+    install = "[Install]\nWantedBy=basic.target\n"
+    units = {
+        "ecs.service": f"[Service]\nExecStart=/bin/sleep inf\n{install}",
+        "leak.timer": f"[Timer]\nOnBootSec=9h\nUnit=ecs.service\n{install}",
+    }
+    with systemd.boot(units) as machine:
+        names = tuple(units)
+        machine.run(["systemctl", "enable", "--now", *names])
+        assert states(Root(machine.root), names) == dict.fromkeys(names, Unit("active", "enabled"))
+        machine.run(["systemctl", "stop", *names])
+        assert states(Root(machine.root), names) == dict.fromkeys(names, Unit("inactive", "enabled"))
+        machine.run(["systemctl", "disable", *names])
+        assert all(unit.off for unit in states(Root(machine.root), names).values())
+
+
 def test_who_is_accused_by_nobody_need_not_be_disabled(well: Report, sick: Report) -> None:
     assert steps.disable(known(well, units={})).state == "not needed"
     nobody = replace(sick, verdict=replace(sick.verdict, subject="", culprits=()))
     assert steps.disable(known(nobody, units={})).state == "open"
-    done = known(sick, units={}, done=(("20260101-120000", '{"unit":"ecs.service"}'),))
+    done = known(sick, units=OFF, done=(("20260101-120000", '{"unit":"ecs.service"}'),))
     assert steps.disable(done).evidence.endswith("by 20260101-120000")
 
 
@@ -141,7 +213,7 @@ def test_the_next_step_is_the_first_that_is_open(sick: Report, passed: Proof) ->
     assert made.next is not None
     assert made.next.name == "disable what leaks"
     whole = known(
-        sick, cgroups="v1", zombies=50, live=240, audit={}, units={}, proof=passed,
+        sick, cgroups="v1", zombies=50, live=240, audit={}, units=OFF, proof=passed,
         policy=Policy((Listed("sshd.service", owner="platform"),)),
     )  # fmt: skip
     assert checklist(whole).next is None
@@ -250,5 +322,5 @@ def test_any_bytes_kept_as_a_proof_are_refused_or_read(tmp_path_factory: pytest.
 def test_what_is_not_there_leaves_its_reason(tmp_path: Path) -> None:
     found = gathered(Root(str(tmp_path)), str(tmp_path / "none"), Thresholds(), str(tmp_path / "state"))
     assert found.zombies is None
-    assert {"zombies", "report", "units", "audit", "proof", "policy"} <= found.why.keys()
+    assert {"zombies", "report", "audit", "proof", "policy"} <= found.why.keys()
     assert all(step.state in ("open", "not needed") for step in checklist(found).steps)

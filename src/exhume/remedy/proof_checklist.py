@@ -23,13 +23,31 @@ _NEARLY: Final = 0.95
 _AUDITED: Final = ("starts", "harmful", "unused", "needed")
 
 
+# States of a unit's file in which nothing starts it at boot by itself (systemctl(1), is-enabled). A static one is started by
+# whoever needs it, and a mask in /run is gone by then.
+_OFF: Final = ("disabled", "masked", "linked", "transient", "not-found")
+_SHOWN: Final = {
+    "": "not known whether enabled",
+    "static": "static: others start it",
+    "masked-runtime": "masked until the next boot only",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """As systemd has it now."""
+    """As it is now."""
 
     active: str
+    """ActiveState; empty where nobody could be asked."""
     enabled: str
-    restarts: int
+    """UnitFileState; not-found where there is no file, empty where that is not known."""
+
+    @property
+    def off(self) -> bool:
+        return self.active in ("inactive", "failed") and self.enabled in _OFF
+
+    def __str__(self) -> str:
+        return f"{self.active or 'not known to be stopped'}, {_SHOWN.get(self.enabled, self.enabled)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,7 @@ class Known:
     """The diagnosis of what the flight recorder has."""
     recorded_h: float = 0.0
     units: dict[str, Unit] | None = None
+    """The culprits."""
     audit: dict[str, Any] | None = None
     proof: Proof | None = None
     incident_end: str = ""
@@ -160,12 +179,9 @@ def disable(known: Known) -> Step:
         why = known.why.get("units", "systemd was not asked")
         return Step(name, "open", f"whether {printable(unit)} still runs is not known: {why}", _fix(unit))
     for unit in known.culprits:
-        state = known.units.get(unit)
-        if state is not None and (
-            state.active not in ("inactive", "failed") or state.enabled in ("enabled", "enabled-runtime")
-        ):
-            told = f"{printable(unit)} is {state.active}, {state.enabled or 'not known whether enabled'}"
-            return Step(name, "open", told, _fix(unit))
+        state = known.units.get(unit, Unit("", ""))
+        if not state.off:
+            return Step(name, "open", f"{printable(unit)} is {state}", _fix(unit))
     by = next((f", by {identity}" for identity, text in reversed(known.done) if known.culprits[0] in text), "")
     return Step(name, "done", f"{', '.join(map(printable, known.culprits))}: neither running nor enabled{by}")
 

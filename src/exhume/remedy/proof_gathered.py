@@ -13,17 +13,15 @@ from typing import Any
 from exhume.errors import ExhumeError
 from exhume.findings.leak_places import counted, named
 from exhume.findings.thresholds import Thresholds
-from exhume.kernel.clock import Clock
 from exhume.node.cgroups import Tree
 from exhume.node.facts import facts
 from exhume.node.root import Root
-from exhume.node.units import Units
 from exhume.recorder.zombies import record_zombies
-from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, proof
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
-from exhume.remedy.proof_checklist import Known, Unit
+from exhume.remedy.proof_checklist import Known
+from exhume.remedy.proof_units import states
 from exhume.verdict import policy
 from exhume.verdict.report import wall
 
@@ -45,17 +43,17 @@ def gathered(
     """Files that were named must be there and be what they should be; those that are only looked for need not."""
     known = Known(thresholds=thresholds)
     for name, learn in (
-        ("cgroups", lambda: _cgroups(root)),
-        ("zombies", lambda: _zombies(root)),
-        ("report", lambda: _recorded(folder, thresholds, progress)),
-        ("units", lambda: _units(root)),
-        ("audit", lambda: {"audit": _audit(audit_file or os.path.join(state, AUDIT))}),
-        ("proof", lambda: {"proof": _proof(proof_file or os.path.join(state, PROOF))}),
-        ("policy", lambda: {"policy": _policy(policy_file)}),
-        ("done", lambda: _applications(root)),
+        ("cgroups", lambda _: _cgroups(root)),
+        ("zombies", lambda _: _zombies(root)),
+        ("report", lambda _: _recorded(folder, thresholds, progress)),
+        ("units", lambda so_far: {"units": states(root, so_far.culprits)}),
+        ("audit", lambda _: {"audit": _audit(audit_file or os.path.join(state, AUDIT))}),
+        ("proof", lambda _: {"proof": _proof(proof_file or os.path.join(state, PROOF))}),
+        ("policy", lambda _: {"policy": _policy(policy_file)}),
+        ("done", lambda _: _applications(root)),
     ):
         try:
-            known = replace(known, **learn())
+            known = replace(known, **learn(known))
         except ExhumeError as error:
             if (name, True) in (("audit", bool(audit_file)), ("proof", bool(proof_file)), ("policy", bool(policy_file))):
                 raise
@@ -100,14 +98,6 @@ def _recorded(path: str, thresholds: Thresholds, progress: Callable[[float], Non
         if not boot:
             first = found
     return first
-
-
-def _units(root: Root) -> dict[str, Any]:
-    recording = Recording(facts(root, Tree(root).layout))
-    with Clock() as clock:
-        Units(root).read(recording, clock.now())
-    rows = recording["units"].rows()
-    return {"units": {row["unit"]: Unit(row["active"], row["enabled"], row["restarts"]) for row in rows}}
 
 
 def _audit(path: str) -> dict[str, Any]:
