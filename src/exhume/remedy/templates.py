@@ -20,8 +20,8 @@ _KUBELET = """\
 # is restarted: drain the node first. What is reserved keeps pods from starving the kubelet, the runtime and the network.
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-# Only if it is the container runtime's, too (containerd: SystemdCgroup = true): where they differ no pod starts. From 1.31 on the
-# kubelet asks a runtime that can tell (KubeletCgroupDriverFromCRI), and this need not be said.
+# Only if it is the container runtime's, too (containerd: SystemdCgroup = true): where they differ no pod starts. From 1.31 on
+# the kubelet asks a runtime that can tell (KubeletCgroupDriverFromCRI), and this need not be said.
 # cgroupDriver: systemd
 reservedSystemCPUs: "0,1"
 systemReserved:
