@@ -150,7 +150,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
     node = Node("large", "boot", os.uname().release, "v1", cores)
     profiler = Profiler(Root(), True, False, None)
     gathered, made = Gathered(cores), Made(node, rng)
-    standing, exposition = Standing(gathered), Exposition(gathered)
+    standing = Standing(gathered)
 
     def judge(recording: Recording) -> list[Incident]:
         found = [one for examined in examine(recording, Thresholds()) for one in examined.findings]
@@ -184,7 +184,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
                 lambda: writer.append(rows),  # noqa: B023
                 lambda: gathered.add(rows),  # noqa: B023
                 lambda: trigger.add(rows),  # noqa: B023
-                lambda: exposition.text() if batch % 10 == 0 else None,  # noqa: B023
+                lambda: Exposition(gathered).text() if batch % 10 == 0 else None,  # noqa: B023
             ):
                 part()
                 marks.append(time.thread_time())
@@ -193,7 +193,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
             samples += len(rows["samples"])
             if batch % 10 == 0:
                 memory = max(memory, _memory_mb(*set(_family(os.getpid())) - others))
-                series = sum(not line.startswith(b"#") for line in exposition.text()[0].splitlines())
+                series = sum(not line.startswith(b"#") for line in Exposition(gathered).text()[0].splitlines())
             if batch % 50 == 49:
                 gc.collect()
                 give_back()

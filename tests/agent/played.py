@@ -30,7 +30,6 @@ class Played:
 
     def __init__(self, step_s: float, cpus: int = 96) -> None:
         self.gathered = Gathered(cpus)
-        self._exposition = Exposition(self.gathered)
         self._step_s = step_s
         self._steps = 0
         self._live, self._dying, self._per_second = 240, 300.0, 0.0
@@ -94,7 +93,7 @@ class Played:
 
     def scraped(self, accept: str) -> Page:
         self._step()
-        body, kind = self._exposition.text(accept)
+        body, kind = Exposition(self.gathered).text(accept)
         return 200, body, kind
 
     @contextmanager

@@ -14,8 +14,9 @@ from exhume.agent.metrics import METRICS
 from exhume.text import printable
 
 LONGEST_LABEL = 200
-# Whoever asks more often gets what was said last: to write it down is dear, and nobody is to make the agent give things up.
-FRESH_S = 1.0
+# Whoever asks more often than once a second gets what was said last: to write it down is dear, and nobody is to make the agent
+# give things up by asking.
+FRESH_S = 0.9
 MOST_KINDS = 4
 
 
