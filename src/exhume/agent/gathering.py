@@ -24,8 +24,6 @@ _LEAST_NS = 60 * 10**9
 # Gauges are believed for so long after their source was seen last: a node so sick that a read takes seconds is not to lose
 # the very numbers that an alert waits for.
 _GONE_NS = 60 * 10**9
-# These are judged anew with every look, by other sources as well.
-_JUDGED = ("exhume_crash_loop_restarts_rate", "exhume_crash_loop_leaks")
 # Series whose last reading is remembered: a node with 5,000 cgroups under quota has three times as many.
 _MOST_SERIES = 1 << 14
 _RECLAIM = {
@@ -104,7 +102,7 @@ class Gathered:
     def _clear(self, source: str) -> None:
         """What says how it is now is not known any more."""
         for metric in METRICS.values():
-            if metric.source == source and metric.kind == "gauge" and metric.name not in _JUDGED:
+            if metric.source == source and metric.kind == "gauge":
                 self.values[metric.name] = {}
         if source == "memcg":
             self._dying.clear()

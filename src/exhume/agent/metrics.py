@@ -136,10 +136,9 @@ METRICS: Final = _all(
     Metric(
         "exhume_crash_loop_restarts_rate",
         "gauge",
-        f"Restarts a second of what is started again and again now, at most {TOP} of them.",
+        f"Restarts a second of what is started again and again now, at most {TOP} of them, those that leak first.",
         ("unit",),
         TOP,
-        "units",
     ),
     Metric(
         "exhume_crash_loop_leaks",
@@ -147,7 +146,6 @@ METRICS: Final = _all(
         "1 for a crash loop in whose cgroup zombies are left behind, 0 for one that leaves none.",
         ("unit",),
         TOP,
-        "units",
     ),
     Metric(
         "exhume_cpu_throttled_seconds_total",
