@@ -26,7 +26,6 @@ _TICKS_S = 120
 # Rows may come so late.
 _LATE_S = 3
 _LOOK_AGAIN_S = 2.0
-_UNITS_NS = 90 * SECOND
 _MOST_MARKS = 20_000
 _COARSE = 8
 # Decompressing waits for nobody: two are almost twice as fast.
@@ -160,8 +159,7 @@ class Builder:
         first, last = self.outline.moment(start), self.outline.moment(end)
         for line in lines.lines(folder.load(first, last, lines.TABLES), self._edges(start, end)):
             self.outline.put_line(line.key, start, line.values)
-        happened = folder.load(first - _UNITS_NS, last, marks.TABLES)
-        found = marks.marks(happened, first, last)
+        found = marks.around(folder, first, last)
         with self._lock:
             self._marks = {part: known for part, known in self._marks.items() if part[0] < start or part[0] >= end}
             self._marks[start, end] = found

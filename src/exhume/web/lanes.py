@@ -40,9 +40,7 @@ def lanes(view: View, query: Query) -> dict[str, Any]:
     edges = edges_of(start, end, columns)
     counted, source, cores_ready = _counted(view, folder, edges)
     near = end - start <= _CLOSE_NS
-    happened = (
-        marks.marks(folder.load(start - SECOND, end, marks.TABLES), start, end) if near else view.builder.marks(start, end)
-    )
+    happened = marks.around(folder, start, end) if near else view.builder.marks(start, end)
     return {
         "from": store.us(start),
         "to": store.us(end),

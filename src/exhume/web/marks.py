@@ -1,10 +1,12 @@
-"""What happened at moments: lines of logs, waits that were too long, restarts of units. Pure functions of a recording."""
+"""What happened at moments: lines of logs, waits that were too long, restarts of units."""
 
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
+from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
     from exhume.findings.stalls import Stall
@@ -14,6 +16,9 @@ MOST_FLAGS = 400
 MOST_SPANS = 2_000
 MOST_RESTARTS = 1_000
 _MOST_BARS = 12
+# A restart shows between two readings of a counter. A wait is told of when it is over, and lasts up to the end of what was
+# loaded unless that is a minute later (findings/stalls.py): a little more than that.
+_BEFORE_NS, _AFTER_NS = 90 * SECOND, 70 * SECOND
 # Events that are bars.
 _BARS = ("stall", "stall-begins")
 
@@ -53,6 +58,11 @@ class Marks(NamedTuple):
 
 
 NONE = Marks((), 0, (), ())
+
+
+def around(folder: Folder, start: int, end: int) -> Marks:
+    """What happened in a window, also where it is told of before it or after."""
+    return marks(folder.load(start - _BEFORE_NS, end + _AFTER_NS, TABLES), start, end)
 
 
 def marks(recording: Recording, start: int, end: int) -> Marks:
