@@ -6,13 +6,13 @@ that know only the time of day are put onto it by an anchor, and without one the
 
 import importlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from exhume.errors import ExhumeError
-from exhume.recording.incoming import HEAD, Anchor, Import, Input, Wanted
-from exhume.recording.recording import Node
+from exhume.recording.incoming import HEAD, Anchor, Axis, Ids, Import, Input, Wanted
+from exhume.recording.recording import Node, Recording
 from exhume.text import printable
 
 # In the order in which a file is asked: the ones that are sure of themselves first.
@@ -23,6 +23,8 @@ FORMATS = {
     "kernel log": "exhume.node.log_text",
     "folded stacks": "exhume.profile.importing.folded",
 }
+SAMPLED = ("perf.data", "perf script", "folded stacks")
+"""Formats that have no lines of a log."""
 # Two clocks of one boot are never so far apart.
 _ANOTHER_BOOT_NS = 600_000_000_000
 
@@ -51,6 +53,38 @@ class File:
     source: Input
     format: str
     content: Import
+    wanted: Wanted
+
+    def put_away(self) -> None:
+        """Keep what is known of it, and neither its descriptor nor what was read: a directory may have thousands."""
+        self.source.close()
+        content = self.content
+        self.content = _PutAway(content.axis, content.node, content.about, content.anchors, content.notes)
+
+    def take_out(self) -> None:
+        """Ready to be read, from its begin."""
+        if isinstance(self.content, _PutAway):
+            self.source.again()
+            known: Format = importlib.import_module(FORMATS[self.format])
+            self.content = known.opened(self.source, self.wanted)
+
+
+@dataclass(slots=True)
+class _PutAway:
+    """An Import that is not open."""
+
+    axis: Axis
+    node: Node
+    about: dict[str, str | int | bool]
+    anchors: list[Anchor]
+    notes: list[str]
+    full: bool = False
+
+    def batches(self, ids: Ids) -> Iterator[Recording]:
+        raise RuntimeError("a file is read that was put away")
+
+    def forget(self) -> None:
+        raise RuntimeError("a file is read that was put away")
 
 
 def open_file(path: str, wanted: Wanted) -> File:
@@ -64,7 +98,7 @@ def open_file(path: str, wanted: Wanted) -> File:
         for name, module in FORMATS.items():
             known: Format = importlib.import_module(module)
             if known.looks(head):
-                return File(source, name, known.opened(source, wanted))
+                return File(source, name, known.opened(source, wanted), wanted)
         raise ExhumeError(f"{source.name} is nothing that exhume can read: {known_formats()}")
     except BaseException:
         source.close()
@@ -112,6 +146,13 @@ def place(opened: list[File], given: Anchor | None, brought: Brought) -> Placed:
     hosts = [*dict.fromkeys(host for content in contents if (host := content.node.hostname.split(".")[0]))]
     if len(hosts) > 1:
         brought.notes.append(f"the files are of different machines: {printable(', '.join(hosts))}")
+    if others := _of_another_boot(opened, anchor, given is not None):
+        seems = "seems to be of another boot, or was" if len(others) == 1 else "seem to be of another boot, or were"
+        brought.notes.append(
+            f"{_some(others)} {seems} copied: the time of the file does not fit the rest, and is not gone by; one of another "
+            "boot is to be imported by itself, with an --anchor of its own"
+        )
+    brought.notes += _told_apart(opened)
     return Placed(axis, anchor, _node(contents), _about(opened, _clock(axis, anchor)))
 
 
@@ -148,15 +189,55 @@ def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> in
     return apart
 
 
+def _of_another_boot(opened: list[File], anchor: Anchor | None, given: bool) -> list[str]:
+    """Names of files since boot whose own guess at the time of day does not agree with the anchor that was chosen.
+
+    With one that was given, and none that agrees with it, the guesses are what is wrong: all of the files were copied.
+    """
+    guessed = [
+        (file.source.name, own[0].real - own[0].time)
+        for file in opened
+        if file.content.axis == "boot" and (own := file.content.anchors) and not any(one.sure for one in own)
+    ]
+    if anchor is None:
+        return []
+    others = [name for name, booted in guessed if abs(booted - anchor.real + anchor.time) > _ANOTHER_BOOT_NS]
+    return [] if given and len(others) == len(guessed) else others
+
+
+def _told_apart(opened: list[File]) -> list[str]:
+    """What files with samples do not agree on."""
+    notes = []
+    for name, what, unit in (("hz", "taken at different rates", " Hz"), ("event", "of different events", "")):
+        found: dict[str | int | bool, str] = {}
+        for file in opened:
+            if file.content.about.get("event"):
+                found.setdefault(file.content.about.get(name, 0), file.source.name)
+        if len(found) > 1:
+            each = ", ".join(f"{printable(str(value))}{unit} ({first})" for value, first in [*found.items()][:4])
+            so = ": they are counted, and stand for no time" if name == "hz" else ""
+            notes.append(f"the samples are {what}, {each}{so}")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+
+
 def _said(anchor: Anchor) -> str:
     return f"{anchor.time / 1e9:.3f}={time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(anchor.real // 10**9))}"
 
 
 def _about(opened: list[File], clock: str) -> dict[str, str | int | bool]:
     """The same for every chapter: whoever reads one asks the last of them."""
-    names = [file.source.name for file in opened]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-    sampled = next((file.content.about for file in opened if file.content.about.get("event")), opened[0].content.about)
+    shown = _some([file.source.name for file in opened])
+    each = [file.content.about for file in opened if file.content.about.get("event")] or [opened[0].content.about]
+    sampled = dict(each[0])
+    if any(about.get("hz") != sampled.get("hz") for about in each):
+        sampled["hz"] = 0
+    for name in ("kernel_only", "every_core"):
+        if name in sampled:
+            sampled[name] = all(about.get(name) for about in each)
     return {"imported": shown, "format": ", ".join(dict.fromkeys(file.format for file in opened)), "clock": clock, **sampled}
 
 

@@ -1,13 +1,14 @@
 """Files of other tools into one recording, on one time axis (foreign.py). Every file becomes a chapter of its own."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
 import numpy as np
 
 from exhume.errors import ExhumeError
-from exhume.recorder.foreign import Brought, File, known_formats, open_file, place, tell_clock, tell_file
+from exhume.recorder.foreign import SAMPLED, Brought, File, known_formats, open_file, place, tell_clock, tell_file
 from exhume.recording.arrays import unique
 from exhume.recording.incoming import Anchor, Ids, Wanted
 from exhume.recording.recording import Recording
@@ -24,6 +25,10 @@ _MOST_UNSEALED = 200_000
 _MOST_OPEN = 1_000_000
 # Logs of one line agree that well about when it was; some have whole seconds only.
 _SAME_NS = 2_000_000_000
+# So many files stay open from the first look at them until it is their turn.
+_MOST_FILES = 8
+# So many reasons are told where nothing in a directory can be read.
+_REASONS = 3
 
 
 def bring_in(
@@ -52,15 +57,24 @@ def importable(path: str) -> bool:
 
 def _open_all(paths: Sequence[str], wanted: Wanted, brought: Brought) -> list[File]:
     opened: list[File] = []
+
+    def keep(file: File) -> None:
+        opened.append(file)
+        if len(opened) > _MOST_FILES and file.source.size:  # what is no plain file can be read once
+            file.put_away()
+
     try:
         for path in paths:
-            if os.path.isdir(path):
-                found = [one for name in _names(path) if (one := _open_any(os.path.join(path, name), wanted, brought))]
-                if not found:
-                    raise ExhumeError(f"{printable(path)} has no file in it that exhume can read: {known_formats()}")
-                opened += found
-            else:
-                opened.append(open_file(path, wanted))
+            if not os.path.isdir(path):
+                keep(open_file(path, wanted))
+                continue
+            before, told = len(opened), len(brought.notes)
+            for name in _names(path):
+                if (found := _open_any(os.path.join(path, name), wanted, brought)) is not None:
+                    keep(found)
+            if len(opened) == before:
+                why = "".join(f"; {note}" for note in brought.notes[told:][:_REASONS])
+                raise ExhumeError(f"{printable(path)} has no file in it that exhume can read: {known_formats()}{why}")
     except BaseException:
         for file in opened:
             file.source.close()
@@ -103,12 +117,16 @@ def _bring(
     ids = Ids()
     told = _Told()
     spans: list[tuple[int, int]] = []
-    for file in opened:
-        with closing(Writer(directory, placed.node, placed.about, budget_bytes=_UNBOUNDED)) as writer:
+    lines = [at for at, file in enumerate(opened) if file.format not in SAMPLED]
+    for at, file in enumerate(opened):
+        file.take_out()
+        if progress is not None and total:
+            file.source.heard = _share(file, before, total, progress)
+        with closing(Writer(directory, placed.node, placed.about, budget_bytes=_UNBOUNDED, late_ns=0)) as writer:
             unsealed = 0
             first, last = 0, 0
             offset = placed.offset(file)
-            for rows in told.once(_rows(file, ids, offset, shift, axis, writer)):
+            for rows in told.once(_rows(file, ids, offset, shift, axis, writer), more=at < max(lines, default=0)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
                 writer.keep_pace()
@@ -119,8 +137,6 @@ def _bring(
                 if unsealed > (_MOST_UNSEALED if kept else _MOST_OPEN):
                     unsealed = 0
                     writer.cut()
-                if progress is not None and total:
-                    progress((before + file.source.done * file.source.size) / total)
             if writer.lost:
                 raise ExhumeError(f"the recording could not be written: {'; '.join(writer.troubles)}")
             if not kept:
@@ -130,6 +146,7 @@ def _bring(
         spans.append((first, last))
         before += file.source.size
         tell_file(file, offset, brought)
+        file.put_away()
         brought.notes += writer.troubles
     if told.again:
         lines = (
@@ -139,38 +156,47 @@ def _bring(
     tell_clock(placed, brought)
 
 
+def _share(file: File, before: int, total: int, progress: Callable[[float], None]) -> Callable[[], None]:
+    """Tells how much of all files was read."""
+    return lambda: progress((before + file.source.done * file.source.size) / total)
+
+
 class _Told:
     """Events that a file before had: the same line is in dmesg, in the journal and in syslog."""
 
     def __init__(self) -> None:
         self.again = 0
+        # When a line was, the last first: those of the next file come in their order, and what is found goes from the end.
         self._before: dict[tuple[str, str], list[int]] = {}
 
-    def once(self, batches: Iterable[Recording]) -> Iterator[Recording]:
+    def once(self, batches: Iterable[Recording], more: bool) -> Iterator[Recording]:
+        """`more`: there are other files that may have them, too."""
         mine: dict[tuple[str, str], list[int]] = {}
         for rows in batches:
             events = rows["events"]
-            if len(events):
+            if len(events) and (more or self._before):
                 keys = list(zip(events.texts("kind"), events.texts("message"), strict=True))
-                new = [at for at, key in enumerate(keys) if not self._was(key, int(events.ints("time")[at]))]
-                for at in new:
-                    mine.setdefault(keys[at], []).append(int(events.ints("time")[at]))
+                times = events.ints("time").tolist()
+                new = [at for at, key in enumerate(keys) if not self._was(key, times[at])]
+                for at in new if more else ():
+                    mine.setdefault(keys[at], []).append(-times[at])
                 if len(new) < len(keys):
                     self.again += len(keys) - len(new)
                     kept = _taken(rows, "events", np.array(new, dtype=np.int64), 0)
                     del rows.tables["events"]
                     rows["events"].add_columns(kept)
             yield rows
-        for key, times in mine.items():
-            self._before.setdefault(key, []).extend(times)
+        for key, found in mine.items():
+            self._before[key] = sorted(self._before.get(key, []) + found)
 
     def _was(self, key: tuple[str, str], time: int) -> bool:
         """Each of them is found once: a driver may say the same again."""
         times = self._before.get(key, [])
-        near = min(times, key=lambda other: abs(other - time), default=None)
-        if near is None or abs(near - time) > _SAME_NS:
+        after = bisect_left(times, -time)
+        near = min((at for at in (after - 1, after) if 0 <= at < len(times)), key=lambda at: abs(times[at] + time), default=-1)
+        if near < 0 or abs(times[near] + time) > _SAME_NS:
             return False
-        times.remove(near)
+        del times[near]
         return True
 
 

@@ -24,8 +24,6 @@ from exhume.text import printable
 
 Answer = TypeVar("Answer")
 
-# Rows may come late: samples wait in their ring, lines in the journal. So far beyond its name a segment is looked into.
-_LATE_NS = 2_000_000_000
 _LOOKS = 5
 # Segments follow each other within a batch or two; more between them was not recorded.
 _GAP_NS = 5_000_000_000
@@ -275,8 +273,8 @@ class Folder:
     def _parts(self, start: int | None, end: int | None) -> Iterator[tuple[ChapterReader, Span]]:
         """The segments that may hold rows of a window."""
         for chapter, span in self._all():
-            if (end is None or span.start - _LATE_NS < end) and (
-                start is None or not span.sealed or span.end + _LATE_NS > start
+            if (end is None or span.start - layout.LATE_NS < end) and (
+                start is None or not span.sealed or span.end + layout.LATE_NS > start
             ):
                 yield chapter, span
 

@@ -10,7 +10,7 @@ import select
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
@@ -120,6 +120,11 @@ class Input:
         """How much was read, unpacked."""
         self.cut = False
         """It is gzip and its end is missing: known once all was read."""
+        self.heard: Callable[[], None] | None = None
+        """Called whenever some of it was read, for progress."""
+        self._begin()
+
+    def _begin(self) -> None:
         self._ahead = b""
         self._raw = self._open()
         told = os.fstat(self._raw.fileno())
@@ -191,6 +196,8 @@ class Input:
     def passed(self, at: int) -> None:
         """Somebody else has read so much of it, by a file of their own."""
         self._raw.seek(at)
+        if self.heard is not None:
+            self.heard()
 
     def head(self, length: int = HEAD) -> bytes:
         """The beginning, which is still there to be read."""
@@ -221,6 +228,13 @@ class Input:
     def close(self) -> None:
         if self.path != "-":
             self._raw.close()
+        self._ahead = self._left = b""
+        self._unpacker = None
+
+    def again(self) -> None:
+        """From its begin once more, after it was closed: a plain file, packed or not."""
+        self.packed, self.cut, self.at = False, False, 0
+        self._begin()
 
     def _more(self) -> bytes:
         if self._unpacker is None:
@@ -251,9 +265,12 @@ class Input:
 
     def _plain(self) -> bytes:
         try:
-            return self._raw.read(_READ) or b""
+            found = self._raw.read(_READ) or b""
         except OSError as error:
             raise ExhumeError(f"{self.name} cannot be read at byte {self.at}: {error.strerror}") from error
+        if self.heard is not None:
+            self.heard()
+        return found
 
 
 class Readable(Protocol):

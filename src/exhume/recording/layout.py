@@ -29,6 +29,8 @@ OPEN = "open-"
 TEMPORARY = "tmp-"
 DICTIONARIES = ("frames", "stacks", "threads")
 MILLISECOND = 1_000_000
+LATE_NS = 2_000_000_000
+"""Rows may come late: samples wait in their ring, lines in the journal. So far beyond its name a segment is looked into."""
 
 _FAMILY = "exhume.recording/"
 _CHAPTER_NAME = re.compile(r"\d{8}T\d{6}Z(-\d{1,4})?")

@@ -53,7 +53,9 @@ class Writer:
         budget_bytes: int,
         keep_ns: int = 0,
         segment_ns: int = 60_000_000_000,
+        late_ns: int = layout.LATE_NS,
     ) -> None:
+        """`late_ns`: rows that are older than those before them by more than that have a segment that begins with them."""
         self.chapter = 1
         """Changes when dictionaries must be written anew: forget then which stacks, frames and threads were written."""
         self.lost: dict[str, int] = {}
@@ -61,6 +63,7 @@ class Writer:
         self._node = node
         self._about: dict[str, Any] = {"version": __version__, **about}
         self._segment_ns = segment_ns
+        self._late_ns = late_ns
         self._budget = budget_bytes
         self._troubles: deque[str] = deque(maxlen=_TROUBLES)
         self._carry = Carry()
@@ -68,6 +71,7 @@ class Writer:
         self._segment: OpenSegment | None = None
         self._newest = 0
         self._begin_ms = -1
+        self._begun: set[int] = set()
         self._lock = -1
         self._closed = False
         self._prepare()
@@ -223,6 +227,9 @@ class Writer:
 
     def _ready(self, rows: Recording, oldest: int, newest: int) -> None:
         """See to it that there is an open segment for these rows."""
+        back = oldest < self._newest - self._late_ns
+        if self._segment is not None and back and oldest < self._segment.begin:
+            self._finish_segment()
         if self._segment is not None:
             full = newest - self._segment.begin >= self._segment_ns or self._segment.size > max(self._budget // 8, 1 << 16)
             if not self._chapter_path or (full and self._jobs.qsize() < _QUEUE):
@@ -231,12 +238,23 @@ class Writer:
             self._restore()
             self._begin_chapter(rows, newest)
         if self._segment is None:
-            begin = max(oldest, self._newest) // layout.MILLISECOND
-            self._begin_ms = max(begin, self._begin_ms + 1, 0)
-            self._segment = OpenSegment(self._chapter_path, self._begin_ms)
+            begin = self._free(oldest) if back else max(max(oldest, self._newest) // layout.MILLISECOND, self._begin_ms + 1, 0)
+            self._begin_ms = max(begin, self._begin_ms)
+            self._segment = OpenSegment(self._chapter_path, begin)
+            self._begun.add(begin)
             self._carry.due = True
             if reason := self._retention.pinned(self._segment.begin):
                 self._segment.pin(reason)
+
+    def _free(self, oldest: int) -> int:
+        """When a segment of rows that go back begins, in milliseconds: what is older than its begin would not be found, and its
+        begin is its name, of which a chapter has one."""
+        begin = after = max(oldest // layout.MILLISECOND, 0)
+        while begin in self._begun and begin:
+            begin -= 1
+        while begin in self._begun:
+            begin = after = after + 1
+        return begin
 
     def _begin_chapter(self, rows: Recording, newest: int) -> None:
         anchors = rows["anchors"]
@@ -258,6 +276,7 @@ class Writer:
                 files.replace(layout.CHAPTER, text, fd)
             os.fsync(at)
         self._chapter_path = os.path.join(self._path, name)
+        self._begun.clear()
         self._retention.begin_chapter(name, len(text))
 
     def _finish_segment(self) -> None:
