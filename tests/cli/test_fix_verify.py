@@ -24,8 +24,9 @@ EARLY = "the leak goes on: 40 came within 12 s"
 
 @pytest.fixture
 def running(root: Path) -> Path:
-    (root / "proc").mkdir()
+    (root / "proc/sys/kernel").mkdir(parents=True)
     (root / "proc/stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\n")
+    (root / "proc/sys/kernel/hostname").write_text(f"{node(replace(CURED, seconds=5)).node.hostname}\n")
     return root
 
 
@@ -113,6 +114,63 @@ def test_a_change_that_failed_is_not_verified(running: Path, monkeypatch: pytest
     (running / ETC / "own.service").write_text("[Service]\nExecStart=/bin/true\n")
     assert run(running, "fix", "own.service", *DO[2:]) == 2
     assert asked == []
+
+
+def proofs(root: Path, capsys: CAPTURE) -> list[bool | None]:
+    capsys.readouterr()
+    assert run(root, "history", "--json") == 0
+    return [note["value"]["passed"] for note in json.loads(capsys.readouterr().out)["applications"][-1]["notes"]]
+
+
+def test_a_proof_that_is_made_later_is_kept_with_what_was_done_last(
+    running: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE
+) -> None:
+    """Each time that it comes to something else: a proof every hour is no history."""
+    verify = ("verify", "--for", "15s")
+    seen(monkeypatch, CURED)
+    assert run(running, *verify) == 0
+    assert not (running / "var/lib/exhume/remedy").exists()
+    assert run(running, *DO[:4]) == 0
+    capsys.readouterr()
+    assert run(running, *verify) == 0
+    assert re.search(r"the proof is kept with \d{8}-\d{6} \(exhume history\)", capsys.readouterr().err)
+    assert proofs(running, capsys) == [True]
+    assert run(running, *verify) == 0
+    assert proofs(running, capsys) == [True]
+    seen(monkeypatch, replace(SICK, seed=2), EARLY)
+    assert run(running, *verify) == 2
+    assert proofs(running, capsys) == [True, False]
+    assert run(running, "undo", "--yes") == 0
+    assert run(running, *verify) == 2
+    assert proofs(running, capsys) == [True, False]
+
+
+def test_a_node_that_goes_down_is_not_verified(running: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE) -> None:
+    from exhume.cli.fix_verify import verify
+    from exhume.cli.main import command_parser
+    from exhume.remedy.plan_model import Plan
+    from exhume.remedy.steps.reboot import reboot
+    from tests.remedy import nodes
+
+    boot = running / "proc/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("one\n")
+    manager = nodes.FileManager(running, running / "manager.json")
+    manager.set()
+    there = nodes.node(running, manager=manager)
+    outcome = carry_out.apply(Plan("node", "a test", (reboot("r"),)), there, carry_out.Consent(True, True))
+    assert outcome.exit_code == 0
+    sick = write(running / "si ck", node(SICK))
+    words = ["node", "--apply", "--reboot", "now", "--verify", "--from", sick, "--host", str(running)]
+    args = command_parser("fix").parse_args(words)
+    asked = seen(monkeypatch, CURED)
+    assert verify(args, there, outcome.identity) == 3
+    said = capsys.readouterr().out
+    assert f"Once it is up again: sudo exhume verify --for 600s --host {running} --before '{sick}'" in said
+    assert asked == []
+    boot.write_text("two\n")
+    assert verify(args, there, outcome.identity) == 0
+    assert asked == [600 * 10**9]
 
 
 def test_a_proof_that_cannot_be_kept_is_still_the_answer(

@@ -16,7 +16,7 @@ from exhume.cli.terminal import Style
 from exhume.cli.verify_text import escaped, markdown, number, progress_lines, render, sure
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.remedy import proof_gathered
+from exhume.remedy import proof_gathered, proof_live
 from exhume.remedy.criteria import Criterion
 from exhume.remedy.proof import from_json, prove
 from tests.pictures.told import write
@@ -128,6 +128,75 @@ def test_of_a_long_recording_the_incident_is_taken(tmp_path: Path, cured: str, c
     assert "no incident in it" in capsys.readouterr().err
 
 
+def told_later(made: Recording, seconds: int) -> Recording:
+    """The same, so much later by the clock on the wall."""
+    rows = list(made["anchors"].rows())
+    del made.tables["anchors"]
+    for row in rows:
+        made["anchors"].add(*{**row, "real": row["real"] + seconds * 10**9}.values())
+    return made
+
+
+@pytest.fixture(scope="module")
+def rebooted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Sick from 04:26:40 to 04:30:40; an hour later, after a reboot, it is well for five minutes."""
+    path = tmp_path_factory.mktemp("rebooted") / "recording"
+    write(path, node(SICK))
+    return write(path, told_later(node(replace(CURED, boot="after")), 3600))
+
+
+@pytest.mark.parametrize("day", ["", "2025-04-07T"])
+def test_a_time_before_a_reboot_is_found_in_its_boot(rebooted: str, capsys: CAPTURE, day: str) -> None:
+    argv = ["verify", "--dir", rebooted, "--after", f"{day}05:26:40..{day}05:31:40"]
+    assert main([*argv, "--before", f"{day}04:26:40..{day}04:30:40"]) == 0
+    printed = capsys.readouterr()
+    assert "is of an earlier boot, 2025-04-07 04:26:40" in printed.err
+    assert "before, and a reboot between them" in printed.out
+    assert main([*argv, "--before", f"{day}05:00:00..{day}05:20:00"]) == 3
+    assert "is not in the recording" in capsys.readouterr().err
+    assert main([*argv, "--before", "+0s..+100s"]) == 0, "what is told from the begin is of the last boot"
+    assert "earlier boot" not in capsys.readouterr().err
+
+
+def test_of_a_recording_with_a_reboot_the_incident_is_taken_and_not_the_well_minutes_after_it(
+    rebooted: str, cured: str, capsys: CAPTURE
+) -> None:
+    assert main(["verify", "--before", rebooted, "--after", cured]) == 0
+    printed = capsys.readouterr()
+    assert "the last incident is taken, 2025-04-07 04:2" in printed.err
+    assert re.search(r"passed +rate of the leak +6", printed.out)
+
+
+def test_a_before_of_another_node_is_said(tmp_path: Path, cured: str, capsys: CAPTURE) -> None:
+    other = node(SICK)
+    object.__setattr__(other.node, "hostname", "other|host")
+    written = write(tmp_path / "other", other)
+    assert main(["verify", "--before", written, "--after", cured]) == 0
+    printed = capsys.readouterr()
+    assert "--before is of other|host, and --after is gpu-host: two nodes are compared" in printed.err
+    assert "before on another node, other|host" in printed.out
+    assert main(["verify", "--before", written, "--after", cured, "--markdown"]) == 0
+    assert "before on another node, other\\|host." in capsys.readouterr().out
+    assert main(["verify", "--before", written, "--after", written]) == 2
+    assert "two nodes" not in capsys.readouterr().err
+
+
+def test_the_recording_of_another_root_is_read_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\n")
+    (tmp_path / "proc/sys/kernel/hostname").write_text("elsewhere\n")
+    (tmp_path / "var/lib/exhume").mkdir(parents=True)
+    write(tmp_path / "var/lib/exhume/recording", node(SICK))
+    monkeypatch.setattr(proof_live, "watch", lambda *_: proof_live.Watched(node(CURED), "", stopped=False))
+    assert main(["verify", "--host", str(tmp_path), "--for", "15s"]) == 0
+    printed = capsys.readouterr()
+    assert "before is the incident of 2025-04-07" in printed.err
+    assert "--before is of gpu-host, and this is elsewhere" in printed.err
+    assert main(["checklist", "--host", str(tmp_path), "--json"]) == 1
+    steps = {step["name"]: step for step in json.loads(capsys.readouterr().out)["steps"]}
+    assert steps["find the cause before adding nodes"]["state"] == "done"
+
+
 HOSTILE = "/a|b\x1b[31m`<img src=x>` [x](http://y) \u202e*_\\"
 
 
@@ -203,7 +272,7 @@ sys.modules["pyarrow"] = None
 from exhume.cli.main import main
 from exhume.remedy import proof_gathered, proof_live
 from tests.remedy.made_proof import Made, node
-proof_gathered.keep = lambda *_: ""
+proof_gathered.keep = proof_gathered.keep_with = lambda *_: ""
 proof_live.watch = lambda *_: proof_live.Watched(node(Made(2, seconds=300, leak=0, walk_s=0, zombies=60, cpus=5)), "", False)
 sys.exit(main(sys.argv[1:]))
 """

@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from exhume.cli.record import DEFAULT
 
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("--dir", default=DEFAULT, metavar="DIR", help=f"the flight recorder's recording ({DEFAULT})")
+    parser.add_argument("--dir", metavar="DIR", help=f"the flight recorder's recording ({DEFAULT}, of --host)")
     parser.add_argument("--audit", metavar="FILE", help="what exhume audit --json printed (/var/lib/exhume/audit.json)")
     parser.add_argument("--proof", metavar="FILE", help="what exhume verify --json printed (/var/lib/exhume/proof.json)")
     parser.add_argument("--policy", metavar="FILE", help="the lifecycle policy of the image")
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _made(args: argparse.Namespace) -> "Checklist":
     from exhume.cli.terminal import Progress
+    from exhume.cli.verify import recorder_dir
     from exhume.config import load, section
     from exhume.findings.thresholds import Thresholds
     from exhume.node.root import Root
@@ -75,7 +76,8 @@ def _made(args: argparse.Namespace) -> "Checklist":
     progress = Progress("looking")
     try:
         state = os.path.join(args.host, STATE.lstrip("/"))
-        known = gathered(Root(args.host), args.dir, thresholds, state, args.audit, args.proof, args.policy, progress)
+        folder = args.dir if args.dir is not None else recorder_dir(args.host)
+        known = gathered(Root(args.host), folder, thresholds, state, args.audit, args.proof, args.policy, progress)
     finally:
         progress.clear()
     return checklist(known, known.report.node.hostname if known.report is not None else os.uname().nodename)

@@ -2,10 +2,11 @@
 
 import argparse
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.errors import ExhumeError, UsageError
+from exhume.errors import EXIT_CANNOT_JUDGE, UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -31,19 +32,36 @@ def asked(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def verify(args: argparse.Namespace, node: "Node", identity: str = "") -> int:
-    """Its exit code. The proof goes to the journal of what was done; where nothing had to be, it is only printed."""
+    """Its exit code. The proof goes to the journal of what was done now or, where nothing had to be, last."""
     from exhume.cli import verify as verifying
     from exhume.cli.terminal import Style, width
     from exhume.cli.verify_text import render
-    from exhume.remedy import carry_out
-    from exhume.remedy.proof import as_json
 
+    if identity and _goes_down(node, identity):
+        sys.stdout.write(f"The node goes down now, so that nothing is verified. Once it is up again: {_later(args)}\n")
+        return EXIT_CANNOT_JUDGE
     proof = verifying.proven(asked(args))
     sys.stdout.write(render(proof, Style(sys.stdout), width(sys.stdout)))
     sys.stdout.flush()
-    if identity:
-        try:
-            carry_out.add_note(node, identity, "proof", as_json(proof))
-        except ExhumeError as why:
-            sys.stderr.write(f"exhume: the proof is not kept with {identity}: {why}\n")
+    verifying.keep_with_fix(args.host, proof, identity)
     return verifying.CODES[proof.passed]
+
+
+def _goes_down(node: "Node", identity: str) -> bool:
+    """Whether a reboot was asked for in this boot. One that has happened, as when a fix is resumed, is over."""
+    from exhume.remedy import carry_out
+
+    found = carry_out.find(node, identity)
+    both = zip(found.plan.steps, found.steps, strict=True)
+    asked_in = [record.before for step, record in both if step.kind == "reboot" and record.became == "done" and record.before]
+    if not asked_in:
+        return False
+    boot = node.root.read("proc/sys/kernel/random/boot_id", 64).decode("ascii", "replace").strip()
+    return any(before.get("boot_id") == boot for before in asked_in)
+
+
+def _later(args: argparse.Namespace) -> str:
+    words = ["sudo", "exhume", "verify", "--for", f"{args.verify_ns // 10**9}s"]
+    words += ["--host", args.host] if args.host != "/" else []
+    words += ["--before", args.report] if args.report is not None and os.path.isdir(args.report) else []
+    return printable(shlex.join(words), 400)

@@ -25,7 +25,8 @@ dead jobs) it says how long a silence would have to be; they fail it only if the
 A leak that goes on fails it at once, by a test that may be looked at all the time. Too little data is never a pass.
 
 Without --before it is the last incident that the flight recorder has, if there is one; else the limits of the thresholds.
-The last proof of a live node is kept in /var/lib/exhume, if that is there, for exhume checklist."""
+The last proof of a live node is kept in /var/lib/exhume, if that is there, for exhume checklist, and with what exhume fix did
+last, for exhume history."""
 EPILOG = """\
 examples:
   sudo exhume verify                                  ten minutes from now on
@@ -55,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--for", dest="for_ns", type=duration_ns, default="10m", metavar="TIME", help="how long to look (10m)")
     parser.add_argument("--before", metavar="REC|T..T", help="a recording, or a window of that in --dir, of the time before")
     parser.add_argument("--after", metavar="REC|T..T", help="the same of the time after, instead of looking at this node")
-    parser.add_argument("--dir", default=DEFAULT, metavar="DIR", help=f"the flight recorder's recording ({DEFAULT})")
+    parser.add_argument("--dir", metavar="DIR", help=f"the flight recorder's recording ({DEFAULT}, of --host)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the proof as JSON (schema exhume.proof/1)")
     form.add_argument("--markdown", action="store_true", help="the proof as Markdown")
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     checked(args)
     proof = proven(args)
     _write(args, proof)
+    if args.after is None:
+        keep_with_fix(args.host, proof)
     return CODES[proof.passed]
 
 
@@ -85,15 +88,50 @@ def proven(args: argparse.Namespace) -> "Proof":
     from exhume.remedy.proof import prove
 
     thresholds = section(load(args.config), "thresholds", Thresholds)
+    if args.dir is None:
+        args.dir = recorder_dir(args.host)
     before = _before(args, thresholds)
     if args.after is not None:
-        return prove(before, _recorded(args, args.after, "--after", thresholds), thresholds)
+        after = _recorded(args, args.after, "--after", thresholds)
+        _tell_other(before, after.node.hostname, "--after")
+        return prove(before, after, thresholds)
     proof = _live(args, before, thresholds)
     if args.host == "/":
         from exhume.remedy.proof_gathered import keep
 
         keep(proof)
     return proof
+
+
+def recorder_dir(host: str) -> str:
+    """Where the flight recorder of a node writes to by itself."""
+    from exhume.cli.record import DEFAULT
+
+    return os.path.join(host, DEFAULT.lstrip("/"))
+
+
+def keep_with_fix(host: str, proof: "Proof", identity: str = "") -> None:
+    """With the application that is named, or with the last one of the node."""
+    from exhume.node.root import Root
+    from exhume.remedy.node import Node
+    from exhume.remedy.operations import Operations
+    from exhume.remedy.proof_gathered import keep_with
+
+    try:
+        kept = keep_with(proof, Node(Root(host), None, Operations()), identity)
+    except (ExhumeError, OSError) as why:
+        sys.stderr.write(f"exhume: the proof is not kept with {identity or 'what was done'}: {why}\n")
+        return
+    if kept and not identity:
+        sys.stderr.write(f"exhume: the proof is kept with {kept} (exhume history)\n")
+
+
+def _tell_other(before: "Recording | None", hostname: str, what: str) -> None:
+    from exhume.text import printable
+
+    if before is not None and before.node.hostname and hostname and before.node.hostname != hostname:
+        other, here = printable(before.node.hostname, 80), printable(hostname, 80)
+        sys.stderr.write(f"exhume: --before is of {other}, and {what} is {here}: two nodes are compared\n")
 
 
 def _before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
@@ -114,24 +152,48 @@ def _recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thr
 
     window = _window(said) if not os.path.exists(said) else None
     if window is not None:
-        folder = Folder(args.dir)
-        start, end = (moments.resolve(one, folder) for one in window)
-        asked = argparse.Namespace(
-            at=None, start=moments.Moment("uptime", start, ""), end=moments.Moment("uptime", end, ""), span_ns=None
-        )
-        chosen = moments.window(asked, folder)
-        return _whole(folder.load(chosen.start, chosen.end), option, said)
+        return _whole(_of_window(args.dir, window, f"{option} {said}"), option, said)
     folder = Folder(place(said))
     first, last = folder.window
-    if last - first <= _AS_IT_IS_NS:
+    if last - first <= _AS_IT_IS_NS and len(folder.boots) == 1:
         return _whole(folder.load(), option, said)
-    times = _last_incident(folder, thresholds)
-    if times is None:
+    found = _last_of_boots(place(said), thresholds)
+    if found is None:
         raise ExhumeError(
             f"{said} has {moments.lasting(last - first)} and no incident in it: say which part with --dir and T..T"
         )
+    folder, times = found
     sys.stderr.write(f"exhume: of {said} the last incident is taken, {moments.spanning(folder, *times)}\n")
     return _whole(folder.load(*times), option, said)
+
+
+def _of_window(path: str, window: "tuple[moments.Moment, moments.Moment]", said: str) -> "Recording":
+    """Of the boot that has most of it, the last one first: a fix may have rebooted the node since. Moments that are not told by
+    the clock on the wall are of the last boot."""
+    from exhume.recording.folder import Folder
+
+    last = Folder(path)
+    by_wall = all(one.form in ("real", "day") for one in window)
+    folder, most, (start, end) = last, 0, _resolved(last, window)
+    for boot in range(0, -len(last.boots) if by_wall else -1, -1):
+        tried = Folder(path, boot) if boot else last
+        first, until = _resolved(tried, window)
+        shared = min(until, tried.window[1] + 1) - max(first, tried.window[0])
+        if shared > most:
+            folder, start, end, most = tried, first, until, shared
+        if most and most >= until - first:
+            break
+    if folder.boot_id != last.boot_id:
+        sys.stderr.write(f"exhume: {said} is of an earlier boot, {moments.spanning(folder, *folder.window)}\n")
+    asked = argparse.Namespace(
+        at=None, start=moments.Moment("uptime", start, ""), end=moments.Moment("uptime", end, ""), span_ns=None
+    )
+    chosen = moments.window(asked, folder)
+    return folder.load(chosen.start, chosen.end)
+
+
+def _resolved(folder: "Folder", window: "tuple[moments.Moment, moments.Moment]") -> tuple[int, int]:
+    return moments.resolve(window[0], folder), moments.resolve(window[1], folder)
 
 
 def _whole(recording: "Recording", option: str, said: str) -> "Recording":
@@ -151,18 +213,27 @@ def _window(text: str) -> "tuple[moments.Moment, moments.Moment] | None":
 
 
 def _incident(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
-    """The last one of the flight recorder's folder, in this boot or, after a reboot, in the one before."""
-    for boot in (0, -1):
-        try:
-            from exhume.recording.folder import Folder  # ExhumeError where what reads recordings is not installed
+    """The last one of the flight recorder's folder."""
+    try:
+        found = _last_of_boots(args.dir, thresholds)
+    except ExhumeError:  # nothing is recorded, or what reads recordings is not installed
+        return None
+    if found is None:
+        return None
+    folder, times = found
+    sys.stderr.write(f"exhume: before is the incident of {moments.spanning(folder, *times)}\n")
+    return folder.load(*times)
 
-            folder = Folder(args.dir, boot)
-            times = _last_incident(folder, thresholds)
-        except ExhumeError:
-            return None
+
+def _last_of_boots(path: str, thresholds: "Thresholds") -> "tuple[Folder, tuple[int, int]] | None":
+    """The last incident of the last boot or, after a reboot, of the one before."""
+    from exhume.recording.folder import Folder
+
+    for boot in range(0, -min(2, len(Folder(path).boots)), -1):
+        folder = Folder(path, boot)
+        times = _last_incident(folder, thresholds)
         if times is not None:
-            sys.stderr.write(f"exhume: before is the incident of {moments.spanning(folder, *times)}\n")
-            return folder.load(*times)
+            return folder, times
     return None
 
 
@@ -184,17 +255,21 @@ def _last_incident(folder: "Folder", thresholds: "Thresholds") -> tuple[int, int
 
 def _live(args: argparse.Namespace, before: "Recording | None", thresholds: "Thresholds") -> "Proof":
     from exhume.cli.stopping import Stopping
+    from exhume.node.cgroups import Tree
+    from exhume.node.facts import facts
     from exhume.node.root import Root
     from exhume.remedy.proof import prove
     from exhume.remedy.proof_live import watch
 
     if not os.path.exists(os.path.join(args.host, "proc/stat")):
         raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
+    root = Root(args.host)
+    _tell_other(before, facts(root, Tree(root).layout).hostname, "this")
     log = Root(args.log_root) if args.log_root else None
     board = _Board(before, thresholds)
     try:
         with Stopping() as stopping:
-            watched = watch(Root(args.host), args.for_ns, before, thresholds, stopping, board, log)
+            watched = watch(root, args.for_ns, before, thresholds, stopping, board, log)
     finally:
         board.clear()
     if watched.stopped:

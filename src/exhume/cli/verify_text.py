@@ -23,7 +23,7 @@ def render(proof: "Proof", style: Style, columns: int) -> str:
     head, colour = _HEADS[proof.passed]
     lines = wrap(f"{head}  {_sentence(proof.summary)}", "", " " * (len(head) + 2), columns)
     lines[0] = style(head, colour, "bold") + lines[0][len(head) :]
-    lines += [_looked(proof), ""]
+    lines += [*wrap(_looked(proof), " " * 8, " " * 8, columns), ""]
     for title, role in (("Causes, which decide", "cause"), ("Signs, which are told", "sign")):
         lines.append(style(title, "bold"))
         for one in proof.criteria:
@@ -42,9 +42,12 @@ def render(proof: "Proof", style: Style, columns: int) -> str:
 def _looked(proof: "Proof") -> str:
     after = f"{lasting(proof.after.seconds)} {'until the leak was seen to go on' if proof.early else 'after'}"
     if proof.before is None:
-        return f"        {after}, against the limits of the thresholds"
-    reboot = ", and a reboot between them" if proof.before.boot_id != proof.after.boot_id else ""
-    return f"        {after}, against {lasting(proof.before.seconds)} before{reboot}"
+        return f"{after}, against the limits of the thresholds"
+    if proof.before.hostname and proof.hostname and proof.before.hostname != proof.hostname:
+        between = f" on another node, {printable(proof.before.hostname, 80)}"
+    else:
+        between = ", and a reboot between them" if proof.before.boot_id != proof.after.boot_id else ""
+    return f"{after}, against {lasting(proof.before.seconds)} before{between}"
 
 
 def _criterion(one: Criterion, style: Style, columns: int) -> list[str]:
@@ -101,7 +104,7 @@ def _sentence(text: str) -> str:
 def markdown(proof: "Proof") -> str:
     head, _ = _HEADS[proof.passed]
     lines = [f"# {head.title()}: {escaped(proof.summary)}", ""]
-    lines += [f"Node `{escaped(proof.hostname)}`. {_looked(proof).strip()}."]
+    lines += [f"Node `{escaped(proof.hostname)}`. {escaped(_looked(proof))}."]
     if proof.after.start:
         lines.append(f"After: {proof.after.start} to {proof.after.end}.")
     if proof.before is not None and proof.before.start:

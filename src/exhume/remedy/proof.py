@@ -44,6 +44,7 @@ class Looked:
     end: str
     seconds: float
     boot_id: str
+    hostname: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _looked(recording: Recording) -> Looked:
     start, end = recording.window
     known = len(recording["anchors"]) > 0
     times = (wall(recording, start), wall(recording, end)) if known else ("", "")
-    return Looked(*times, (end - start) / 1e9, recording.node.boot_id)
+    return Looked(*times, (end - start) / 1e9, recording.node.boot_id, recording.node.hostname)
 
 
 def as_json(proof: Proof) -> dict[str, Any]:

@@ -167,3 +167,20 @@ def keep(made: proof.Proof, state: str = STATE) -> str:
             os.unlink(temporary)
         return ""
     return path
+
+
+def keep_with(made: proof.Proof, node: Node, identity: str = "") -> str:
+    """Writes the proof into the journal of what it proves: of the application that is named, or of the last one. Which one it
+    was; nothing where none stands, or where its last proof came to the same."""
+    about = identity or _unproven(node, made.passed)
+    if about:
+        carry_out.add_note(node, about, "proof", proof.as_json(made))
+    return about
+
+
+def _unproven(node: Node, passed: bool | None) -> str:
+    last = next(reversed(carry_out.readable(node)[0]), None)
+    if last is None or last.status != "applied" or not last.begun:
+        return ""
+    proofs = [value for name, value in last.notes if name == "proof" and isinstance(value, dict)]
+    return last.identity if not proofs or proofs[-1].get("passed") is not passed else ""
