@@ -27,7 +27,7 @@ from exhume.remedy.protected_plan import known_agents, why_not
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.steps.files import make_link, remove_link, write_file
-from exhume.remedy.steps.units import restart_unit, start_unit, stop_unit
+from exhume.remedy.steps.units import reset_failed, start_unit, stop_unit
 from exhume.verdict import policy
 from tests.remedy.nodes import FileManager, node
 
@@ -42,6 +42,8 @@ OURS = ("ecs.service", "agent.service", "a-b.service", "w@.service", "w@1.servic
     [
         *("kubelet.service", "KUBELET.service", "Kubelet.Service", "kubelet@x.service", "kubelet.socket", "sshd@1-2.service"),
         *("NetworkManager.service", "systemd-journald@x.service", "exhume-agent.service", "dbus.socket", "getty@tty1.service"),
+        *("sshd-vsock.socket", "sshd-unix-local.socket", "snap.k8s.containerd.service", "snap.k8s.kubelet.service"),
+        *("snap.kube-proxy.daemon.service", "k0sworker.service", "k0scontroller.service", "host-containerd.service"),
         *("nvidia-device-plugin.service", "kubelet\\x2eservice.service", "kube\\x6cet.service", "crio.service", "init.scope"),
     ],
 )
@@ -50,7 +52,7 @@ def test_these_are_protected(unit: str) -> None:
     assert built_in(unit)
 
 
-@pytest.mark.parametrize("unit", ["ecs.service", "sshd-like.service", "snapd.service", "kubeletx.service", "x-kubelet.service"])
+@pytest.mark.parametrize("unit", ["ecs.service", "sshdlike.service", "snapd.service", "kubeletx.service", "x-kubelet.service"])
 def test_these_are_not(unit: str) -> None:
     assert not protected(unit)
     assert not built_in(unit, known_agents())
@@ -65,6 +67,77 @@ def test_only_services_and_what_starts_them_are_acted_on(unit: str) -> None:
 
 def test_what_the_catalogue_protects_is_protected() -> None:
     assert "without which the node" in built_in("opensm.service", known_agents())
+    assert "it belongs to Teleport" in built_in("teleport-update.timer", known_agents())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "/usr/bin/kubelet --config x",
+            "-/home/kubernetes/bin/kubelet",
+            '"/usr/bin/containerd"',
+            "/opt/x/bin/dockerd -H fd://",
+        ),
+        *("/bin/sh -c 'exec kubelet $ARGS'", "/usr/bin/env kubelet", '/bin/bash -ec "ulimit -n 1; /usr/bin/crio"'),
+        *("@!!/usr/sbin/sshd sshd -D", "/usr/sbin/opensm", "/usr/bin/nice /usr/sbin/NetworkManager"),
+    ],
+)
+def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> None:
+    assert "the way to it is lost" in built_in("node-agent.service", known_agents(), [line])
+    with root() as made:
+        made.unit("node-agent.service", f"[Service]\nExecStart={line}\n")
+        for keep in (None, *KEEPS):
+            with pytest.raises(Refused, match=r"node-agent.service is left alone: it (runs|belongs to)"):
+                planned(made, "node-agent.service", keep)
+        plan = Plan("x", "t", (make_link(f"/{ETC}/node-agent.service", "/dev/null", "r"),))
+        with pytest.raises(Refused, match="nothing was changed"):
+            carry_out.apply(plan, node(made.root), Consent(True, True))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("/usr/bin/docker run --rm x", "/usr/bin/podman start -a x", "/usr/bin/ssh -N tunnel", "/bin/sh -c 'pgrep kubelet'"),
+        *("/usr/local/bin/kubelet-exporter", "/usr/bin/systemctl restart kubelet", ""),
+    ],
+)
+def test_what_only_speaks_of_a_protected_program_is_a_target_like_any_other(line: str) -> None:
+    assert not built_in("node-agent.service", known_agents(), [line])
+
+
+def test_a_socket_that_starts_instances_of_a_protected_template_is_left_alone() -> None:
+    socket = "[Socket]\nListenStream=22\nAccept=yes\n"
+    with root() as made:
+        made.unit("door.socket", socket).unit("door@.service", "[Service]\nExecStart=-/usr/sbin/sshd -i\n")
+        made.unit("in.socket", socket).unit("sshd@.service").link(f"{ETC}/in@.service", f"/{LIB}/sshd@.service")
+        made.unit("plain.socket", socket).unit("plain@.service")
+        for target in ("door.socket", "in.socket"):
+            with pytest.raises(Refused, match=r"it starts .*@.service, which is protected"):
+                planned(made, target)
+        assert planned(made, "plain.socket").steps
+
+
+def test_nothing_is_started_that_a_protected_unit_would_be_stopped_for() -> None:
+    with root() as made:
+        made.unit("theirs.service").unit(KUBELET, "[Unit]\nConflicts=theirs.service\n")
+        made.unit("ours.service", f"[Unit]\nConflicts={KUBELET}\n")
+        made.unit("pulls.service", "[Unit]\nWants=ours.service\n")
+        made.unit("above.service", "[Unit]\nConflicts=below.service\n")
+        made.unit("below.service").unit(SSHD, "[Unit]\nBindsTo=below.service\n")
+        made.unit("fine.service", "[Unit]\nConflicts=theirs.service\nWants=kubelet.service\n")
+        with Directory(str(made.root)) as tree:
+            protection = Protection(read_units(tree), known_agents())
+            assert "conflicts with kubelet.service" in protection.why_not_start("theirs.service")
+            assert "conflicts with kubelet.service" in protection.why_not_start("ours.service")
+            assert protection.why_not_start("pulls.service").startswith("ours.service, which pulls.service starts, conflicts")
+            assert "conflicts with sshd.service" in protection.why_not_start("above.service")
+            assert protection.why_not_start("fine.service") == ""
+            for unit in ("theirs.service", "ours.service", "pulls.service", "above.service"):
+                for step in (start_unit(unit, "r"), Step("restart-unit", unit, "r")):
+                    assert why_not(step, tree, protection)
+                assert not why_not(reset_failed(unit, "r"), tree, protection)
+            assert not why_not(start_unit("fine.service", "r"), tree, protection)
 
 
 @given(st.text())
@@ -316,7 +389,7 @@ def test_a_unit_that_depends_on_a_protected_one_is_a_target_like_any_other() -> 
 FORBIDDEN = [
     stop_unit(KUBELET, "r"),
     start_unit("innocent.service", "r"),
-    restart_unit("sshd@3.service", "r"),
+    Step("restart-unit", "sshd@3.service", "r", undoable=False),
     make_link(f"/{ETC}/{KUBELET}", "/dev/null", "r"),
     make_link(f"/{ETC}/innocent.service", "/dev/null", "r", over_file=True),
     make_link(f"/{ETC}/new.service", KUBELET, "r"),
@@ -380,7 +453,9 @@ def test_what_became_protected_meanwhile_is_refused_on_resume() -> None:
 # The property. What is true is read off the disk by other means: real paths, and a closure over names as they are written.
 
 NAMES = (*SACRED[:5], *OURS)
-LISTS = ("Requires", "BindsTo", "PartOf", "Wants", "Requisite", "PropagatesStopTo")
+LISTS = ("Requires", "BindsTo", "PartOf", "Wants", "Requisite", "PropagatesStopTo", "Conflicts")
+PROGRAMS = ("/bin/true", "/bin/true", "/opt/x/bin/kubelet --x", "-/usr/sbin/sshd -i")
+RENAMED = ("kubelet", "sshd")
 
 
 @st.composite
@@ -389,7 +464,8 @@ def trees(draw: st.DrawFn) -> list[tuple[str, ...]]:
     made: list[tuple[str, ...]] = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6)):
         lines = draw(st.lists(st.tuples(st.sampled_from(LISTS), st.sampled_from(NAMES)), max_size=2))
-        made.append(("unit", name, "".join(f"{key}={other}\n" for key, other in lines), draw(st.sampled_from((ETC, LIB)))))
+        text = "".join(f"{key}={other}\n" for key, other in lines)
+        made.append(("unit", name, f"[Unit]\n{text}[Service]\nExecStart={draw(st.sampled_from(PROGRAMS))}\n", _place(draw)))
     aliases = st.sampled_from(("x.service", "y.service", "w@1.service", "z.socket", "x@.service"))
     targets = st.sampled_from((KUBELET, SSHD, DBUS, "y.service", "x.service", "ecs.service", "w@.service"))
     made += draw(st.lists(st.tuples(st.just("alias"), aliases, targets, st.sampled_from((ETC, LIB))), max_size=3))
@@ -400,9 +476,17 @@ def trees(draw: st.DrawFn) -> list[tuple[str, ...]]:
         st.just("wants"), st.sampled_from(("multi-user.target", *NAMES)), st.sampled_from((*NAMES, "x.service"))
     )
     made += draw(st.lists(wanting, max_size=3))
+    shared = st.sampled_from((*NAMES, "x.service"))
+    made += draw(st.lists(st.tuples(st.just("shared"), shared, shared), max_size=1))
+    if draw(st.booleans()):
+        made.append(("accept", draw(st.sampled_from(("door.socket", "z.socket"))), draw(st.sampled_from((*PROGRAMS, "link")))))
     if draw(st.booleans()):
         made.append(("trigger", draw(st.sampled_from(("x.timer", "late.timer"))), draw(st.sampled_from((*NAMES, "x.service")))))
     return made
+
+
+def _place(draw: st.DrawFn) -> str:
+    return draw(st.sampled_from((ETC, LIB)))
 
 
 TARGETS = (
@@ -415,13 +499,23 @@ def build(made: Made, parts: list[tuple[str, ...]]) -> None:
     for part in parts:
         match part:
             case ("unit", name, text, place):
-                made.unit(name, f"[Unit]\n{text}[Service]\nExecStart=/bin/true\n", place)
+                made.unit(name, text, place)
             case ("alias", name, target, place):
                 made.link(f"{place}/{name}", target)
             case ("drop-in", owner, text):
                 made.unit("d.conf", f"[Unit]\n{text}", f"{ETC}/{owner}.d")
             case ("wants", owner, name):
                 made.link(f"{ETC}/{owner}.wants/{name}", f"/{LIB}/{name}")
+            case ("shared", one, other):
+                (made.root / "etc/proxy").mkdir(parents=True, exist_ok=True)
+                made.link(f"{ETC}/{one}.d", "../../proxy").link(f"{ETC}/{other}.d", f"{one}.d")
+            case ("accept", name, runs):
+                made.unit(name, "[Socket]\nListenStream=1\nAccept=yes\n", ETC)
+                template = name.replace(".socket", "@.service")
+                if runs == "link":
+                    made.unit("sshd@.service").link(f"{ETC}/{template}", f"/{LIB}/sshd@.service")
+                else:
+                    made.unit(template, f"[Service]\nExecStart={runs}\n")
             case ("trigger", name, target):
                 made.unit(name, f"[Timer]\nOnBootSec=1\nUnit={target}\n", ETC)
     made.link("opt/x", f"/{ETC}/x.service")
@@ -452,7 +546,23 @@ class Truth:
             if target.rpartition(".")[2] != name.rpartition(".")[2] or ("@" in target) != ("@" in name):
                 break
             name = target
-        return name in SACRED
+        return name in SACRED or name == "sshd@.service" or self.renamed(name) or self.accepts(name)
+
+    def renamed(self, name: str) -> bool:
+        """Whether it runs what is protected, under another name."""
+        text = self.texts.get(name) or self.texts.get(f"{name.partition('@')[0]}@.service" if "@" in name else "", "")
+        lines = [value for key, value in _pairs(text) if key == "ExecStart" and name.endswith(".service")]
+        return any(line.split()[0].rpartition("/")[2] in RENAMED for line in lines)
+
+    def accepts(self, name: str) -> bool:
+        """Whether it starts instances of what is protected."""
+        accepting = name.endswith(".socket") and ("Accept", "yes") in _pairs(self.texts.get(name, ""))
+        return accepting and self.sacred(name.replace(".socket", "@.service"))
+
+    def conflicts(self, name: str) -> set[str]:
+        """What a start of it would stop, by plain settings in unit files."""
+        own = {value for key, value in _pairs(self.texts.get(name, "")) if key == "Conflicts"}
+        return own | {other for other, text in self.texts.items() if ("Conflicts", name) in _pairs(text)}
 
     def stops(self, name: str) -> set[str]:
         """What a stop of it would reach by plain settings in unit files."""
@@ -477,7 +587,9 @@ def assert_harmless(plan: Plan, truth: Truth) -> None:
     for step in plan.steps:
         if step.kind.endswith("-unit"):
             assert not truth.sacred(step.target), step
-            assert not [name for name in truth.stops(step.target) if name in SACRED], step
+            assert not [name for name in truth.stops(step.target) if name in SACRED or truth.renamed(name)], step
+            if step.kind == "start-unit":
+                assert not [name for name in truth.conflicts(step.target) if name in SACRED or truth.renamed(name)], step
         elif step.kind in ("write-file", "make-link", "remove-link", "remove-file"):
             path = truth.root / step.target.lstrip("/")
             assert os.path.realpath(path.parent) + "/" + path.name not in sacred_files, step
@@ -534,6 +646,8 @@ def assert_never_touched(parts: list[tuple[str, ...]], targets: Asked) -> None:
                 name: (made.root / place / name).lstat() for place in (LIB, ETC) for name in SACRED if _there(made, place, name)
             }
             assert after == before
+            inside = [made.root / ETC / f"{name}.d" for name in (*NAMES, "x.service", "y.service") if truth.sacred(name)]
+            assert not [file for directory in inside for file in directory.glob("*exhume*")]
 
 
 def assert_nothing_is_left(made: Made, plan: Plan, target: str, keep: Keep | None, force: bool) -> None:

@@ -1,15 +1,19 @@
-"""Units that no remedy ever touches, by name: without them a node is lost, or out of reach. Nothing lifts this list.
+"""Units that no remedy ever touches, by name or by what they run: without them a node is lost, or out of reach. Nothing lifts
+this list.
 
 By which routes one of them can be met (aliases, links, what stops with what) is in `protected_units`.
 """
 
 import re
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import pairwise
 
-from exhume.image.catalogue import Catalogue
+from exhume.image.catalogue import Catalogue, program
 from exhume.image.model import Service
 from exhume.image.systemd import names
+from exhume.text import printable
 
 # Of the unit without its type and its instance; compared without regard to case.
 PROTECTED = (
@@ -18,7 +22,11 @@ PROTECTED = (
         "kubelet",
         "kubelet-*",
         "snap.kubelet*",
+        "snap.k8s.*",
+        "snap.kube-proxy.*",
+        "k0s*",
         "containerd",
+        "host-containerd",
         "docker",
         "cri-docker",
         "snap.docker.*",
@@ -29,9 +37,9 @@ PROTECTED = (
     *("podman", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "rancher-system-agent", "snap.microk8s.*", "kube-*", "etcd"),
     *("*device-plugin*", "nvidia-persistenced", "nvidia-fabricmanager", "slurmd", "munge"),
     # the ways in
-    *("ssh", "sshd", "sshd-keygen", "dropbear", "getty", "serial-getty", "console-getty", "container-getty", "autovt"),
+    *("ssh", "sshd", "sshd-*", "dropbear", "getty", "serial-getty", "console-getty", "container-getty", "autovt"),
     *("amazon-ssm-agent", "snap.amazon-ssm-agent.*", "google-guest-agent", "google-guest-agent-manager", "walinuxagent"),
-    *("waagent", "cloud-init", "cloud-init-*", "cloud-config", "cloud-final", "tailscaled", "wg-quick"),
+    *("waagent", "cloud-init", "cloud-init-*", "cloud-config", "cloud-final", "tailscaled", "wg-quick", "teleport"),
     # the network
     *("networkmanager", "networkmanager-*", "networking", "network", "netplan-*", "ifup", "wicked", "wickedd*", "dhcpcd"),
     *("dhclient", "connman", "wpa_supplicant", "flanneld", "calico-*", "cilium*", "nftables", "iptables", "ip6tables"),
@@ -43,9 +51,20 @@ PROTECTED = (
     # ourselves
     *("exhume", "exhume-*"),
 )
+RUNS = frozenset(
+    (
+        *("kubelet", "kubelite", "containerd", "dockerd", "cri-dockerd", "crio", "k3s", "rke2", "k0s", "kube-proxy", "etcd"),
+        *("sshd", "dropbear", "teleport", "tailscaled", "amazon-ssm-agent", "networkmanager", "wickedd", "dhcpcd", "flanneld"),
+        *("dbus-daemon", "dbus-broker-launch", "slurmd", "munged"),
+    )
+)
+"""Programs that make a unit one of them, whatever it is called and wherever they lie."""
 ACTED_ON = ("service", "socket", "timer", "path")
 """A target gathers others, a slice holds them, a mount or swap carries them, a scope is somebody's session or container."""
 
+# What only runs another program, which its line names.
+_WRAPPERS = frozenset(("sh", "bash", "dash", "env", "nice", "ionice", "taskset", "numactl", "chrt", "setsid", "exec"))
+_WORD = re.compile(r"[^\s\"';&|()]+")
 _TYPE = re.compile(rf"\.(?:{'|'.join(names.TYPES)})\Z", re.IGNORECASE)
 
 
@@ -61,15 +80,33 @@ def protected(unit: str) -> bool:
     return any(fnmatchcase(form, pattern) for form in forms if form for pattern in PROTECTED)
 
 
-def built_in(unit: str, catalogue: Catalogue | None = None) -> str:
-    """Why a unit is never acted on, as the end of a sentence; empty for one that may be."""
+def built_in(unit: str, catalogue: Catalogue | None = None, command: Collection[str] = ()) -> str:
+    """Why a unit is never acted on, as the end of a sentence; empty for one that may be. `command` is what it runs, by line."""
     if protected(unit):
         return "without it the node, its network or the way to it is lost"
     kind = names.kind(unit).casefold()
     if kind not in ACTED_ON:
         whose = "; a scope is a session or a container, and is ended by whoever made it" if kind == "scope" else ""
         return f"a {kind} is not acted on: only services, sockets, timers and paths are{whose}"
-    agent = catalogue.recognise(Service(unit, "unit", "", starts=False)) if catalogue is not None else None
-    if agent is not None and agent.protected:
-        return f"it belongs to {agent.name}, without which the node, its network or the way to it is lost"
+    programs = tuple(dict.fromkeys(each for line in command for each in _programs(line)))
+    if ran := [each for each in programs if _last(each) in RUNS]:
+        return f"it runs {printable(ran[0])}, without which the node, its network or the way to it is lost"
+    # By its name and by what it runs apart: the catalogue goes by the name where it knows one.
+    for service in (Service(unit, "unit", "", starts=False), Service("", "unit", "", starts=False, command=programs)):
+        agent = catalogue.recognise(service) if catalogue is not None else None
+        if agent is not None and agent.protected:
+            return f"it belongs to {agent.name}, without which the node, its network or the way to it is lost"
     return ""
+
+
+def _programs(line: str) -> Iterator[str]:
+    """The program of a line of ExecStart=; of a shell or the like also what it is told to run, by its path or after exec."""
+    first = program(line).strip("\"'")
+    yield first
+    if _last(first) in _WRAPPERS:
+        words = [first, *_WORD.findall(line)[1:]]
+        yield from (word for before, word in pairwise(words) if "/" in word or _last(before) in _WRAPPERS)
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2].casefold()

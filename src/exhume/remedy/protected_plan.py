@@ -24,6 +24,7 @@ from exhume.remedy.steps.cgroups import RemoveEmptyCgroups, unconfined
 from exhume.text import printable
 
 _ON_UNITS = frozenset(("stop-unit", "start-unit", "restart-unit", "reset-failed"))
+_STARTS = ("start-unit", "restart-unit")
 _ON_FILES = frozenset(("write-file", "remove-file", "make-link", "remove-link"))
 # The journal and our own settings; what belongs to what is protected; what no configuration is in.
 _OURS = ("/var/lib/exhume", "/etc/exhume")
@@ -55,8 +56,9 @@ def refuse_protected(plan: Plan, node: Node) -> None:
 def why_not(step: Step, tree: Tree, protection: Protection) -> str:
     """Why a step must not be carried out; empty if it may."""
     if step.kind in _ON_UNITS:
-        guard = protection.built_in(step.target)
-        return guard.sentence if guard is not None else ""
+        if guard := protection.built_in(step.target):
+            return guard.sentence
+        return protection.why_not_start(step.target) if step.kind in _STARTS else ""
     if step.kind in _ON_FILES:
         return _file(step, tree, protection)
     inside = [unit for path in step.paths if (unit := owner(path).unit) and protected(unit)]

@@ -10,14 +10,19 @@ from functools import cached_property
 
 from exhume.image.catalogue import Catalogue
 from exhume.image.systemd import names
-from exhume.image.systemd.dependencies import fill
+from exhume.image.systemd.dependencies import fill, triggered
+from exhume.image.systemd.graph import PULLS
+from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.units import Units
-from exhume.remedy.protected import built_in
+from exhume.remedy.protected import ACTED_ON, built_in
 from exhume.text import printable
 from exhume.verdict.policy import Policy
 
 # Stopping a unit stops whoever has one of these on it (UNIT_ATOM_PROPAGATE_STOP, src/core/unit-dependency-atom.c).
 STOPS = ("Requires", "Requisite", "BindsTo", "PartOf")
+
+# Every unit conflicts with these, and while anything can be started neither is.
+_DOWN = ("shutdown.target", "umount.target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +45,22 @@ class Protection:
         self.units = units
         self._catalogue = catalogue
         self._policy = policy
+        self._named: dict[str, str] = {}
 
     def named(self, name: str) -> str:
-        """Why this name, or another name of the same unit, is on the list; empty if none is."""
+        """Why this name, or another name of the same unit, is on the list, or what it runs; empty if none is."""
+        if name not in self._named:
+            self._named[name] = self._why(name)
+        return self._named[name]
+
+    def _why(self, name: str) -> str:
         own = self.units.canonical(name)
         for each in (name, own, *self.units.aliases(own), names.template(own)):
             if each and (why := built_in(each, self._catalogue)):
                 also = f" ({printable(name)} is another name of {printable(each)})" if each != name else ""
                 return f"{why}{also}"
-        return ""
+        lines = self.units.merged(own).lines("Service", "ExecStart") if names.kind(own) == "service" else ()
+        return built_in(own, self._catalogue, [expand(line, own) for line in lines]) if lines else ""
 
     def built_in(self, name: str) -> Guard | None:
         """By all routes: the unit itself, what stops with it, and what it starts."""
@@ -58,10 +70,36 @@ class Protection:
         for other in self.stopped_with([own]):
             if self.named(other):
                 return Guard(name, f"{printable(other)} stops with it, and is protected")
-        for other in self.units.graph.of(own, "Triggers"):
+        # A socket with Accept=yes starts instances of a template, which is no unit of the graph.
+        accepting = triggered(own, self.units.merged(own)) if names.kind(own) == "socket" else ""
+        for other in (*self.units.graph.of(own, "Triggers"), *([accepting] if accepting else [])):
             if self.named(other):
                 return Guard(name, f"it starts {printable(other)}, which is protected")
         return None
+
+    def why_not_start(self, name: str) -> str:
+        """Why a unit must not be started: systemd would stop a protected one for it (Conflicts=). Empty if it may."""
+        for unit in self._started_with(self.units.canonical(name)):
+            both = (*self.units.graph.of(unit, "Conflicts"), *self.units.graph.onto(unit, "Conflicts"))
+            for other in (each for each in both if each not in _DOWN):
+                met = [
+                    each for each in (other, *self.stopped_with([other])) if names.kind(each) in ACTED_ON and self.named(each)
+                ]
+                if met:
+                    through = f", which {printable(name)} starts," if unit != self.units.canonical(name) else ""
+                    return f"{printable(unit)}{through} conflicts with {printable(met[0])}, which is protected"
+        return ""
+
+    def _started_with(self, own: str) -> tuple[str, ...]:
+        """It, and what it pulls in; not by targets, nor what is protected, which run already."""
+        known = {own: None}
+        queue = [own]
+        for name in queue:  # grows as it goes
+            for other in self.units.graph.of(name, *PULLS):
+                if other not in known and names.kind(other) in ACTED_ON and not self.named(other):
+                    known[other] = None
+                    queue.append(other)
+        return tuple(known)
 
     def guard(self, name: str, together: Collection[str] = ()) -> Guard | None:
         """The first reason to leave a unit alone. `together` are canonical names of what is switched off with it anyway."""
@@ -120,6 +158,4 @@ class Protection:
     def names(self) -> frozenset[str]:
         """Every protected unit that has a file here, by its own name."""
         own = {self.units.canonical(name) for name in self.units.layout.files}
-        return frozenset(
-            name for name in own if names.kind(name) in ("service", "socket", "timer", "path") and self.named(name)
-        )
+        return frozenset(name for name in own if names.kind(name) in ACTED_ON and self.named(name))
