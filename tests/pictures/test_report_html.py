@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -9,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from exhume.cli.diagnose_text import render
+from exhume.cli.terminal import Style
 from exhume.findings.model import Evidence, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import chain_svg, report_html, report_markdown
@@ -199,6 +202,17 @@ def test_incidents_are_grouped_by_cause() -> None:
     text = " ".join(Page(report_html.page(shown)).texts["li"])
     assert "2 more like this: 60.0, 60.0" in text
     assert "1 × killed at 60.0" in text
+
+
+def test_incidents_that_were_not_judged_are_one_line_of_every_report() -> None:
+    shown = seen(recorded())
+    times = tuple((FOCUS[0] + at * SECOND, FOCUS[1] + at * SECOND) for at in range(30))
+    shown = replace(shown, report=replace(shown.report, further=times, more=70))
+    pages = report_html.page(shown), report_markdown.page(shown, ()), render(shown, Style(io.StringIO()), 100)
+    for page in pages:
+        assert page.count("100 more were not judged; --at judges one: ") == 1
+        assert CLOCK.short(times[0][0]) in page.partition("--at judges one")[2].splitlines()[0]
+    assert "not judged;" not in report_html.page(seen(recorded()))
 
 
 def test_the_incident_that_was_asked_for_is_told() -> None:

@@ -5,6 +5,7 @@ import pytest
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.verdict.diagnose import diagnose
+from exhume.verdict.report import as_json
 from tests.findings import made
 from tests.findings.made import SECOND
 
@@ -55,3 +56,25 @@ def test_what_was_long_ago_is_as_bad_as_it_was() -> None:
     report = diagnose(whole, Thresholds())
     assert report.health == "critical"
     assert [link.finding.kind for link in report.verdict.chain] == ["core-saturated", "napi-starved"]
+
+
+def test_incidents_that_are_too_many_to_judge_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest are judged, and the last, which is what people ask about."""
+    monkeypatch.setattr("exhume.verdict.diagnose.MOST", 2)
+    whole = recording(900.0, (100.0, 102.0, "a"), (300.0, 306.0, "b"), (500.0, 503.0, "c"), (700.0, 702.0, "d"))
+    report = diagnose(whole, Thresholds())
+    assert [round(incident.start / SECOND) for incident in report.incidents] == [300, 700]
+    assert [round(start / SECOND) for start, _ in report.further] == [100, 500]
+    document = as_json(report)
+    assert [set(one) for one in document["incidents_not_judged"]] == [{"start", "end"}] * 2
+    assert document["incidents_more"] == 0
+    monkeypatch.setattr("exhume.verdict.diagnose.MOST_FURTHER", 1)
+    report = diagnose(whole, Thresholds())
+    assert ([round(start / SECOND) for start, _ in report.further], report.more) == ([500], 1)
+    assert as_json(report)["incidents_more"] == 1
+
+
+def test_where_all_are_judged_nothing_more_is_told() -> None:
+    report = diagnose(recording(600.0, (100.0, 102.0, "a"), (300.0, 306.0, "b")), Thresholds())
+    assert (len(report.incidents), report.further, report.more) == (2, (), 0)
+    assert "incidents_not_judged" not in as_json(report)

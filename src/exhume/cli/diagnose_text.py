@@ -205,6 +205,8 @@ class _Page:
             about = " ".join(part for part in (group.cause or "cause not visible:", safe(group.subject)) if part)
             text = f"{len(group.starts)} × {about} at {self._times(group.starts)}"
             self._item("" if i else "Others", text, most=1)
+        if further := sentences.further(scene.report):
+            self._item("And", f"{further}: {self._times(tuple(start for start, _ in scene.report.further))}", most=1)
 
     def _times(self, starts: tuple[int, ...]) -> str:
         shown = ", ".join(self._scene.clock.short(start) for start in starts[:_MOST_TIMES])

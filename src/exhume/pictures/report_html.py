@@ -220,12 +220,15 @@ def _ruled_out(scene: Scene) -> Iterator[str]:
 
 
 def _others(scene: Scene) -> Iterator[str]:
-    if not scene.alike and not scene.others:
+    further = sentences.further(scene.report)
+    if not scene.alike and not scene.others and not further:
         return
     yield "<h2>Other incidents in the recording</h2><ul>"
     if scene.alike:
         yield f"<li>{len(scene.alike)} more like this: {_safe(_times(scene, scene.alike))}</li>"
     yield from (f"<li>{_safe(_group(scene, group))}</li>" for group in scene.others)
+    if further:
+        yield f"<li>{_safe(f'{further}: {_times(scene, tuple(start for start, _ in scene.report.further))}')}</li>"
     yield "</ul>"
 
 

@@ -47,6 +47,8 @@ def _summary(scene: Scene) -> Iterator[str]:
         yield f"- {len(scene.alike)} more like this: {plain(', '.join(clock.short(time) for time in scene.alike[:12]))}"
     for group in scene.others:
         yield f"- Also, {len(group.starts)} ×: {plain(group.summary)}"
+    if further := sentences.further(report):
+        yield f"- {further}: {plain(', '.join(clock.short(start) for start, _ in report.further[:12]))}"
 
 
 def _timeline(scene: Scene) -> Iterator[str]:

@@ -80,6 +80,12 @@ def others(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity != "info" and id(finding) not in chain]
 
 
+def further(report: Report) -> str:
+    """How many incidents were not judged, because there were so many."""
+    many = len(report.further) + report.more
+    return f"{many:,} more {'was' if many == 1 else 'were'} not judged; --at judges one" if many else ""
+
+
 def node(about: Node, imported: str) -> list[str]:
     """Of which node, as far as that is known."""
     unknown = imported and about.cgroups in ("", "none")

@@ -22,8 +22,9 @@ BEFORE, AFTER = 60 * SECOND, 30 * SECOND
 # A recording up to this long is judged at once; of a longer one, parts are looked through for what hurt.
 AT_ONCE: Final = 15 * 60 * SECOND
 PIECE: Final = 10 * 60 * SECOND
-# Incidents that are judged each by itself, the longest; of further ones only when they were is told.
+# Incidents that are judged each by itself, the longest and the last; of further ones only when they were is told.
 MOST: Final = 12
+MOST_FURTHER: Final = 500
 # How far back counts of groups are of use: what leaks does so for days.
 HISTORY: Final = 6 * 3600 * SECOND
 _HISTORIES: Final = ("memcg", "memcg_walk", "cgroup_dirs", "units")
@@ -50,8 +51,8 @@ def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
     def around(at: Times) -> Recording:
         return recording if _covers(at, window) else part(recording, at[0] - BEFORE, at[1] + AFTER)
 
-    judged = _judged(times, around, thresholds)
-    return _report(judged, recording) or judge(recording, thresholds)
+    judged, further = _judged(times, around, thresholds)
+    return _with_further(_report(judged, recording) or judge(recording, thresholds), further, recording)
 
 
 def diagnose_folder(
@@ -74,10 +75,12 @@ def diagnose_folder(
         piece = folder.load(at, min(end, at + PIECE), tables)
         times += _incidents(examine(piece, _ageless(thresholds)), piece.window)
     latest = max(start, end - PIECE)
-    judged = _judged(_merged(times), lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds)
+    judged, further = _judged(
+        _merged(times), lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds
+    )
     clock = folder.load(start, end, ("anchors",))
     report = _report(judged, clock) or judge(_with_history(folder, latest, end), thresholds)
-    return replace(report, start=wall(clock, start))
+    return _with_further(replace(report, start=wall(clock, start)), further, clock)
 
 
 def _with_history(folder: Folder, start: int, end: int) -> Recording:
@@ -136,9 +139,19 @@ def _covers(times: Times, window: Times) -> bool:
     return times[0] - BEFORE <= window[0] and times[1] + AFTER >= window[1]
 
 
-def _judged(times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds) -> list[tuple[Times, Report]]:
-    chosen = sorted(sorted(times, key=lambda one: one[0] - one[1])[:MOST])
-    return [(at, judge(load(at), thresholds)) for at in chosen]
+def _judged(
+    times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds
+) -> tuple[list[tuple[Times, Report]], list[Times]]:
+    """The longest and the last, which are asked for most; and the times of the others."""
+    longest = sorted(times[:-1], key=lambda one: one[0] - one[1])
+    chosen = sorted([*times[-1:], *longest[: MOST - 1]])
+    return [(at, judge(load(at), thresholds)) for at in chosen], longest[MOST - 1 :]
+
+
+def _with_further(report: Report, further: list[Times], recording: Recording) -> Report:
+    told = tuple(sorted(further[:MOST_FURTHER]))
+    times = report.times | {moment: wall(recording, moment) for at in told for moment in at}
+    return replace(report, times=times, further=told, more=len(further) - len(told))
 
 
 def _report(judged: list[tuple[Times, Report]], recording: Recording) -> Report | None:

@@ -108,6 +108,10 @@ class Report:
     sources: tuple[Source, ...]
     incidents: tuple[Incident, ...] = ()
     """In order of time. The verdict is that of the worst of them, of the last if several are; of the whole if there is none."""
+    further: tuple[tuple[int, int], ...] = ()
+    """Times in which the node suffered that were too many to be judged each by itself."""
+    more: int = 0
+    """Still further ones, of which not even the time is told."""
 
 
 def wall(recording: Recording, time: int) -> str:
@@ -119,7 +123,7 @@ def wall(recording: Recording, time: int) -> str:
 def as_json(report: Report) -> dict[str, Any]:
     ids = {id(finding): f"f{i}" for i, finding in enumerate(report.findings, 1)}
     verdict = report.verdict
-    return {
+    document = {
         "schema": SCHEMA,
         "node": {
             "hostname": report.node.hostname,
@@ -184,3 +188,7 @@ def as_json(report: Report) -> dict[str, Any]:
             {"name": s.name, "state": s.state, "reason": s.reason, "cost_ms": round(s.cost_ns / 1e6, 2)} for s in report.sources
         ],
     }
+    if report.further:
+        times = [{"start": report.times[start], "end": report.times[end]} for start, end in report.further]
+        document |= {"incidents_not_judged": times, "incidents_more": report.more}
+    return document
