@@ -107,15 +107,15 @@ def test_what_cannot_be_meant_is_a_sentence(argv: list[str], code: int, said: st
 
 def test_the_incident_of_the_recorders_folder_is_before_where_none_is_named(sick: str, capsys: CAPTURE, tmp_path: Path) -> None:
     from exhume.cli.main import command_parser
-    from exhume.cli.verify import _before
+    from exhume.cli.verify_before import before
 
     args = command_parser("verify").parse_args(["--dir", sick])
-    found = _before(args, Thresholds())
+    found = before(args, Thresholds())
     assert isinstance(found, Recording)
     assert len(found["cgroup_events"])
     assert "before is the incident of" in capsys.readouterr().err
     args = command_parser("verify").parse_args(["--dir", str(tmp_path)])
-    assert _before(args, Thresholds()) is None
+    assert before(args, Thresholds()) is None
     assert "the limits alone decide" in capsys.readouterr().err
 
 

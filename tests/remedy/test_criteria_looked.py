@@ -39,6 +39,14 @@ def test_without_holes_all_of_it_was_looked_at(sick: Recording) -> None:
     assert len(full(sick, LIMITS).windows) == len(walked(sick).windows) == 300 * 10**9 // WINDOW_NS
 
 
+def test_where_no_core_is_read_samples_tell_and_where_neither_is_nothing_does() -> None:
+    """An import has stacks, or a log, and a clock at its ends at most."""
+    made = holed(node(replace(CURED, seconds=300, off=("cpu",))), (100.0, 200.0))
+    assert recorded(made).ns == pytest.approx(200e9, rel=0.01)
+    log = holed(node(replace(CURED, seconds=300, off=("cpu", "samples"))), (1.0, 299.0), tables=("anchors",))
+    assert recorded(log).ns == 300 * 10**9
+
+
 def test_windows_in_which_nothing_was_recorded_are_not_quiet_ones(sick: Recording, mostly_unseen: Recording) -> None:
     for judge, held in ((walks, walked(mostly_unseen)), (bursts, full(mostly_unseen, LIMITS))):
         assert len(held.windows) == 2

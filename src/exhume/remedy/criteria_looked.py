@@ -4,6 +4,7 @@ and of a hole nobody knows whether it was quiet."""
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exhume.recording.recording import Ints, Recording
 
@@ -38,18 +39,17 @@ class Looked:
         inside = np.minimum(moments - self.starts[at], lengths[at])
         return np.where(at >= 0, passed[at] + inside, 0).astype(np.int64)
 
-    def mostly(self, edges: Ints) -> "np.typing.NDArray[np.bool_]":
+    def mostly(self, edges: Ints) -> NDArray[np.bool_]:
         """Of each window between two edges, whether at least half of it was looked at."""
         return np.diff(self.before(edges)) * 2 >= np.diff(edges)
 
 
 def recorded(recording: Recording) -> Looked:
-    """When the recorder ran, by what it reads all along; the whole window where nothing is read so."""
-    for names in (("cpu",), ("anchors", "memcg")):
-        times = np.concatenate([recording[name].ints("time") for name in names])
-        if len(times) > 1:
-            return _pieces(times, recording.window, _RECORDER_NS)
-    return sampled(recording) if len(recording["samples"]) else _pieces(np.array(recording.window), recording.window, 1 << 62)
+    """When the recorder ran: by the readings of the cores, else by samples; the whole window where there are neither."""
+    times = recording["cpu"].ints("time")
+    if len(times) > 1:
+        return _pieces(times, recording.window, _RECORDER_NS)
+    return sampled(recording) if len(recording["samples"]) else Looked(*np.array(recording.window, dtype=np.int64)[:, None])
 
 
 def sampled(recording: Recording) -> Looked:
