@@ -144,6 +144,24 @@ def test_the_unit_of_the_one_program_that_makes_the_groups_is_the_owner_and_a_ha
         assert finding.value("made by unit") == (None if comm == "dockerd" else "spawner.service")
 
 
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"/docker/{'0123456789abcdef' * 4}/system.slice/spawner.service",
+        "/user.slice/user-7.slice/user@7.service/app.slice/spawner.service",
+        "/machine.slice/systemd-nspawn@box.service/payload/system.slice/spawner.service",
+    ],
+)
+def test_a_container_s_or_user_s_unit_is_not_taken_for_the_node_s_of_that_name(cgroup: str) -> None:
+    recording = started(60)
+    leaking(recording, 59, 1.0, ("spawner", 812))
+    recording["processes"].add(SECOND, 812, 0, 5, 1, "spawner", "S", 0, 1, 1, cgroup)
+    (finding,) = memcg_leak.detect(recording, T).findings
+    assert finding.subject == "/work/<id>"
+    assert finding.value("made by cgroup") == cgroup
+    assert finding.value("made by unit") is None
+
+
 def test_a_pid_that_was_another_s_before_names_nobody() -> None:
     recording = started(60)
     leaking(recording, 59, 1.0, ("spawner", 812))

@@ -6,7 +6,7 @@ import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,11 @@ UNITS = "etc/systemd/system"
 
 
 class FileManager:
-    """What systemd would do, kept in a file so that it outlives whoever talks to it; masks count from the last reload on."""
+    """What systemd would do, kept in a file so that it outlives whoever talks to it; masks count from the last reload on.
+
+    A stop is also that of whoever requires, is bound to or is part of the unit, and a start that of what it requires; no
+    socket is started whose service runs.
+    """
 
     def __init__(self, root: Path, store: Path) -> None:
         self._root, self._store = root, store
@@ -42,16 +46,35 @@ class FileManager:
         load = "masked" if unit in told["masked"] else "loaded"
         return UnitState(active, {"activating": "auto-restart", "active": "running"}.get(active, "dead"), load)
 
+    def dependents(self, unit: str) -> tuple[str, ...]:
+        return ()
+
     def stop(self, unit: str) -> None:
-        self._become(unit, "inactive", f"stop {unit}")
+        self._become(self._with(unit), "inactive", f"stop {unit}")
 
     def start(self, unit: str, mode: str = "replace") -> None:
         if unit in self._load()["masked"]:
             raise ExhumeError(f"systemd refused StartUnit {unit}: it is masked")
-        self._become(unit, "active", f"start {unit} {mode}")
+        service = unit.removesuffix(".socket") + ".service"
+        if unit.endswith(".socket") and not self.state(service).down:
+            self._become([], "", f"refused {unit}: its service is active already")
+        else:
+            self._become(
+                [unit, *_named(self._depends().get(unit, ""), "Requires", "BindsTo")], "active", f"start {unit} {mode}"
+            )
+
+    def restart(self, unit: str) -> None:
+        up = [one for one in self._with(unit) if one == unit or not self.state(one).down]
+        self._become(up, "active", f"restart {unit}")
+
+    def reboot(self) -> None:
+        self._become([], "", "reboot")
 
     def reset_failed(self, unit: str) -> None:
-        self._become(unit, "inactive", f"reset {unit}")
+        if self.state(unit).active == "failed":
+            self._become([unit], "inactive", f"reset {unit}")
+        else:
+            self._become([], "", f"reset {unit}")
 
     def reload(self) -> None:
         told = self._load()
@@ -60,9 +83,30 @@ class FileManager:
         told["calls"].append("reload")
         self._save(told)
 
-    def _become(self, unit: str, state: str, call: str) -> None:
+    def _with(self, unit: str) -> list[str]:
+        """It, and all that stop with it."""
+        found = [unit]
+        for one in found:  # grows as it goes
+            found += [
+                name
+                for name, text in self._depends().items()
+                if one in _named(text, "Requires", "BindsTo", "PartOf") and name not in found
+            ]
+        return found
+
+    def _depends(self) -> dict[str, str]:
+        """The unit files by name, those in /etc before the others."""
+        found: dict[str, str] = {}
+        for place in (UNITS, "usr/lib/systemd/system"):
+            for path in sorted((self._root / place).glob("*.*")):
+                if path.is_file() and not path.is_symlink():
+                    found.setdefault(path.name, path.read_text())
+        return found
+
+    def _become(self, units: Sequence[str], state: str, call: str) -> None:
+        """Whoever was never told of stays so: nobody asked for it."""
         told = self._load()
-        told["units"][unit] = state
+        told["units"] |= {unit: state for place, unit in enumerate(units) if not place or unit in told["units"]}
         told["calls"].append(call)
         self._save(told)
 
@@ -71,6 +115,12 @@ class FileManager:
 
     def _save(self, told: dict[str, Any]) -> None:
         self._store.write_text(json.dumps(told))
+
+
+def _named(text: str, *keys: str) -> list[str]:
+    """The units that a unit file names by these settings."""
+    lines = [line.partition("=") for line in text.splitlines()]
+    return [word for key, _, value in lines if key in keys for word in value.split()]
 
 
 class Crash(BaseException):

@@ -370,19 +370,21 @@ def test_a_defunct_process_is_told_by_its_parent_and_its_age(defunct: int) -> No
     assert 0 <= mine.oldest_s < 3600
 
 
-def test_its_parent_is_told_and_nobody_pretends_to_kill_it(defunct: int, place: Place) -> None:
+def test_its_parent_is_told_and_nobody_pretends_to_kill_it(defunct: int, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.remedy.steps.processes.HEARS_S", 0.1)
     heard: list[int] = []
     before = signal.signal(signal.SIGCHLD, lambda number, frame: heard.append(number))
     try:
         with Directory(str(place.root)) as tree:
-            steps, _ = offers(Root(), Protection(read_units(tree)), running=False)
+            steps, _ = offers(Root(), Protection(read_units(tree)), None)
         mine = next(step for step in steps if step.target.startswith(f"{os.getpid()}:"))
         kind, here = KINDS["signal-parent"], Node(Root(), None, Operations())
         assert kind.preview(mine, here) == f"kill -CHLD {os.getpid()}\n"
-        kind.apply(mine, here, kind.before(mine, here), "")
+        note = kind.apply(mine, here, kind.before(mine, here), "")
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert heard == [signal.SIGCHLD]
+    assert note.endswith("of its children are left")  # this parent has heard, and not collected
     assert not reversible(mine)
 
 

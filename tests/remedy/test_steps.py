@@ -39,7 +39,7 @@ EVERY = (
     remove_link("/a", "b", "r"),
     stop_unit("a.service", "r", deadline_s=1.5),
     start_unit("a.service", "r"),
-    restart_unit("a.service", "r"),
+    restart_unit("a.service", "r", "4711:1"),
     reset_failed("a.service", "r"),
     reload("r"),
     remove_empty_cgroups("/sys/fs/cgroup", ("/a",), "r"),
@@ -136,7 +136,8 @@ def test_calls_are_shown_as_busctl_would_make_them(tmp_path: Path) -> None:
     manager = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager"
     assert preview(stop_unit("a.service", "r"), there) == f"{manager} StopUnit ss a.service replace\n"
     assert preview(reload("r"), there) == f"{manager} Reload\n"
-    assert preview(reboot("r"), there) == f"{manager} StartUnit ss reboot.target replace-irreversibly\n"
+    login = "busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
+    assert preview(reboot("r"), there) == f"{login} Reboot b false\n"
     with pytest.raises(Refused, match="is not the name of a unit"):
         preview(stop_unit("a b; rm", "r"), there)
 

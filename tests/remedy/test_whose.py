@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
-from exhume.remedy.steps.cgroups import _Owners
+from exhume.remedy.steps.cgroups_claimed import Claims
 from exhume.remedy.whose import elsewhere, not_a_unit, units
 from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
 
@@ -40,6 +40,31 @@ def test_the_nodes_unit_of_the_same_name_is_left_alone(place: Place, path: str) 
 def test_the_nodes_own_is_found(place: Place, path: str) -> None:
     assert elsewhere(path) == ""
     assert ("stop-unit", "ecs.service") in kinds(place.plan(path))
+
+
+@pytest.mark.parametrize("path", [*THEIRS, "/docker/<id>/system.slice/ecs.service", "/user.slice/user@*.service/ecs.service"])
+@pytest.mark.parametrize("what", ["path", "example", "home", "cgroup", "made by cgroup"])
+def test_the_nodes_unit_is_left_alone_where_the_evidence_says_that_another_is_meant(place: Place, path: str, what: str) -> None:
+    """As detectors tell it: the subject is the unit's name alone, or a place that a program in it leaks into."""
+    unit = {"what": "made by unit" if what == "made by cgroup" else "unit", "value": "ecs.service"}
+    for subject in ("ecs.service", "/batch/<id>"):
+        for kind in ("memcg-leak", "crash-loop"):
+            finding = {"kind": kind, "subject": subject, "evidence": [unit, {"what": what, "value": path}]}
+            plan = place.plan("node", report(finding, cause=kind))
+            assert not [step for step in plan.steps if step.kind != "purge"]
+            assert any("not of the node" in one.text for one in plan.relief)
+            with pytest.raises(Refused, match="not of the node"):
+                place.plan("f1", report(finding, cause=kind))
+
+
+@pytest.mark.parametrize("hand", [True, False])
+def test_a_program_elsewhere_that_makes_groups_is_named_where_it_is(place: Place, hand: bool) -> None:
+    """What it makes for others is not its own affair."""
+    path = f"/docker/{ID}/system.slice/ecs.service"
+    evidence = [{"what": "made by cgroup", "value": path}, *([{"what": "hand", "value": "yes"}] if hand else [])]
+    plan = place.plan("node", report({"kind": "memcg-leak", "subject": "/batch/<id>", "evidence": evidence}))
+    assert not [step for step in plan.steps if step.kind != "purge"]
+    assert ("is no unit" if hand else "inside container 0123456789ab, not of the node") in plan.relief[0].text
 
 
 def test_who_made_the_groups_of_a_container_is_meant_and_not_what_is_in_it(place: Place) -> None:
@@ -101,7 +126,7 @@ def test_no_target_below_a_users_manager_reaches_the_nodes_unit(text: str) -> No
     ("path", "claimed"),
     [
         ("/user.slice/user-7.slice/user@7.service/app.slice/x.service", True),
-        ("/user.slice/user-8.slice/user@8.service/app.slice/x.service", False),
+        ("/user.slice/user-8.slice/user@8.service/app.slice/x.service", True),  # protected by name
         ("/system.slice/ecs.service/inner", True),
         ("/system.slice/other.service", False),
         (f"/docker/{ID}/system.slice/x.service", True),
@@ -112,4 +137,4 @@ def test_no_target_below_a_users_manager_reaches_the_nodes_unit(text: str) -> No
 def test_an_empty_group_of_somebody_who_lives_is_not_removed(place: Place, path: str, claimed: bool) -> None:
     assert place.manager is not None
     place.manager.set(**{"user@7.service": "active", "ecs.service": "activating"})
-    assert _Owners(place.node).claim(path) is claimed
+    assert Claims(place.node).unit_or_pod(path) is claimed

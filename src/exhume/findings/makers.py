@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from exhume.findings.model import Evidence
-from exhume.node.owners import owner
+from exhume.node.owners import foreign, owner
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -67,7 +67,12 @@ def maker(recording: Recording, made: Iterable[tuple[str, int]]) -> Maker | None
 
 
 def unit_of(recording: Recording, pid: int, cgroup: str) -> str:
-    """The unit a process runs in: by its cgroup, else because it is the unit's main process."""
+    """The node's unit a process runs in: by its cgroup, else because it is the unit's main process.
+
+    A container's and a user's unit may bear the name of one of the node's, which is not to blame.
+    """
+    if foreign(cgroup)[0]:
+        return ""
     return owner(cgroup).unit or recording.derived("units", _main_processes).get(pid, "")
 
 

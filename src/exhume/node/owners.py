@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from exhume.text import printable
+
 # A container id is 64 hex digits with every runtime; ECS tasks use 32 and a suffix.
 _ID = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d{1,20})"
 _RUNTIMES = {
@@ -30,6 +32,12 @@ _COLONS = re.compile(rf"^(?P<slice>[^/:]{{1,250}}\.slice):(?P<runtime>[a-z][a-z0
 _UNIT = re.compile(r"^[^/]{1,250}\.(?:service|scope|slice|socket|mount|swap)$")
 PERHAPS = "?"
 """In place of a container: the process ended before its cgroup could be read, and may have been in one."""
+
+
+# user@.service(5): the manager of a user, and everything that it starts.
+_USER = re.compile(r"user@(\d{1,10})\.service")
+_HOLDS = (".service", ".scope")
+_UNITS = (*_HOLDS, ".socket", ".mount", ".swap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +78,33 @@ def owner(path: str) -> Owner:
             unit = part
         above.append(part)
     return Owner(unit, pod, container, runtime)
+
+
+def foreign(path: str) -> tuple[str, str]:
+    """A unit on the way that is not of this node's own systemd, and what holds it: a user's manager, a container, another unit.
+
+    They have units of the same names as the node's. Nothing twice where every unit of the path is the node's.
+    """
+    held = ""
+    parts = path.split("/")
+    for place, part in enumerate(parts):
+        if not part.endswith(_UNITS) or _is_container(part):
+            held = f"inside {str(owner('/'.join(parts[: place + 1]))) or printable(part, 80)}" if _is_container(part) else held
+            continue
+        if held:
+            return part, held
+        if part.endswith(_HOLDS):
+            user = _USER.fullmatch(part)
+            held = f"of the user {user[1]}" if user else f"inside {printable(part, 80)}"
+    return "", ""
+
+
+def units(path: str) -> tuple[str, ...]:
+    """Every unit that a path leads through, the node's own first."""
+    return tuple(part for part in path.split("/") if part.endswith(_UNITS))
+
+
+def _is_container(part: str) -> bool:
+    """Also where only the form of its name is kept, as for many of a kind (zombie_groups.Shapes)."""
+    whose = owner(f"/{part}")
+    return bool(whose.container or whose.pod) or "<id>" in part or "<uid>" in part

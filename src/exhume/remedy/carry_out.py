@@ -15,13 +15,14 @@ from exhume.remedy.node import Node
 from exhume.remedy.plan_model import MOST_STEPS, Plan, Step
 from exhume.remedy.protected_plan import refuse_protected
 from exhume.remedy.steps import kind_of, reversible
-from exhume.remedy.steps.kind import ON_DISK, RELOAD
+from exhume.remedy.steps.kind import ON_DISK, RELOAD, State
 from exhume.text import printable
 
 What = Literal["begins", "done", "skipped", "failed", "undone", "kept"]
 
 NOT_CONFIRMED = "it cannot be undone, and that was not confirmed"
 ALREADY = "it is so already"
+AGAIN = "it had been started again before systemd had read what was changed, and was stopped again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ def resume(node: Node, identity: str = "", consent: Consent | None = None, on_ev
 def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcome:
     """Bring back what was before an application; without a name, the last one that is not undone.
 
-    Files first, then the manager reads them again, then the units: a unit that was masked cannot be started before. A step
-    whose work somebody else has changed since is kept as it is, with the reason, and the others are undone all the same.
+    Files first, then the manager reads them again, then the units: a unit that was masked cannot be started before. Of these
+    the sockets come first, because systemd starts none whose service runs. A step whose work somebody else has changed since
+    is kept as it is, with the reason, and the others are undone all the same.
     """
     with journal.lock(node, "undo"):
         found = find(node, identity) if identity else last(node)
@@ -168,59 +170,92 @@ def _examine(plan: Plan, node: Node, consent: Consent) -> None:
 
 
 def _go_on(one: Application, book: journal.Journal, node: Node, consent: Consent, on_event: Tell | None) -> Outcome:
-    events: list[Event] = []
+    return _Course(one, book, node, consent, on_event).run()
 
-    def tell(event: Event) -> None:
-        if event.what != "begins":
-            book.add(event.what, step=event.place, note=event.note)
-            events.append(event)
-        if on_event is not None:
-            on_event(event)
 
-    for place, step in enumerate(one.plan.steps):
-        record = one.steps[place]
-        if record.became in ("done", "skipped"):
-            continue
+class _Course:
+    """A plan under way, from its beginning or from wherever a former attempt got to."""
+
+    def __init__(self, one: Application, book: journal.Journal, node: Node, consent: Consent, on_event: Tell | None) -> None:
+        self._one, self._book, self._node, self._consent, self._on_event = one, book, node, consent, on_event
+        self._steps = one.plan.steps
+        self._before = {place: record.before for place, record in enumerate(one.steps) if record.before is not None}
+        self._events: list[Event] = []
+
+    def run(self) -> Outcome:
+        for place, step in enumerate(self._steps):
+            if self._one.steps[place].became not in ("done", "skipped") and not self._went(place):
+                break
+            if step.kind == "reload" and not all(self._went(other, again=True) for other in self._stopped(place)):
+                break
+        self._book.add("ended")
+        return Outcome(self._one.identity, tuple(self._events))
+
+    def _went(self, place: int, again: bool = False) -> bool:
+        """Whether the plan goes on after this step. `again`: it is looked at once more, and said only if that was needed."""
+        step = self._steps[place]
         try:
-            event = _do(place, step, record.before, one.identity, book, node, consent, tell)
+            if again and kind_of(step).done(step, self._node):
+                return True
+            event = self._do(place, step)
         except (ExhumeError, OSError) as error:
             event = Event(place, step, "failed", _sentence(error))
-        tell(event)
-        if event.what == "failed":
-            break
-    book.add("ended")
-    return Outcome(one.identity, tuple(events))
+        if again and event.what == "done":
+            event = Event(place, step, "done", AGAIN)
+        self._tell(event)
+        return event.what != "failed"
 
+    def _do(self, place: int, step: Step) -> Event:
+        kind = kind_of(step)
+        if place not in self._before:
+            if not self._agreed(step):
+                return Event(place, step, "skipped", NOT_CONFIRMED)
+            if kind.done(step, self._node):
+                return Event(place, step, "skipped", ALREADY)
+            if step.expects and kind.mark(step, self._node) != step.expects:
+                raise Refused(f"{printable(step.target)} has changed since the plan was made; make a new plan")
+            before = kind.before(step, self._node)
+            if step.kind == "stop-unit":
+                self._foresee(place)
+            self._intend(place, before)  # the last: whoever finds this knows that the others are written down
+        self._tell(Event(place, step, "begins"))
+        note = kind.apply(step, self._node, self._before[place], f"{self._one.identity}-{place}")
+        return Event(place, step, "done", note)
 
-def _do(
-    place: int,
-    step: Step,
-    before: dict[str, object] | None,
-    identity: str,
-    book: journal.Journal,
-    node: Node,
-    consent: Consent,
-    tell: Tell,
-) -> Event:
-    kind = kind_of(step)
-    if before is None:
-        if not consent.irreversible and not reversible(step):
-            return Event(place, step, "skipped", NOT_CONFIRMED)
-        if kind.done(step, node):
-            return Event(place, step, "skipped", ALREADY)
-        if step.expects and kind.mark(step, node) != step.expects:
-            raise Refused(f"{printable(step.target)} has changed since the plan was made; make a new plan")
-        before = kind.before(step, node)
-        tell(Event(place, step, "begins"))
-        book.add("intent", step=place, before=before)
-    note = kind.apply(step, node, before, f"{identity}-{place}")
-    return Event(place, step, "done", note)
+    def _foresee(self, place: int) -> None:
+        """One stop can be another's too (a service goes with the socket that it requires): all are written down before."""
+        for later, step in enumerate(self._steps[place + 1 :], place + 1):
+            if step.kind == "stop-unit" and later not in self._before and self._agreed(step):
+                kind = kind_of(step)
+                if not kind.done(step, self._node):
+                    self._intend(later, kind.before(step, self._node))
+
+    def _intend(self, place: int, before: State) -> None:
+        self._book.add("intent", step=place, before=before)
+        self._before[place] = before
+
+    def _stopped(self, place: int) -> list[int]:
+        """What was stopped and is to stay down. Until systemd had read the mask, anything could have started it again."""
+        last = {
+            step.target: other for other, step in enumerate(self._steps[:place]) if step.kind in ("stop-unit", "start-unit")
+        }
+        return [other for other in last.values() if self._steps[other].kind == "stop-unit" and self._agreed(self._steps[other])]
+
+    def _agreed(self, step: Step) -> bool:
+        return self._consent.irreversible or reversible(step)
+
+    def _tell(self, event: Event) -> None:
+        if event.what != "begins":
+            self._book.add(event.what, step=event.place, note=event.note)
+            self._events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
 
 def _undo(one: Application, book: journal.Journal, node: Node, on_event: Tell | None) -> Outcome:
     events: list[Event] = []
     notes: list[str] = []
-    for place in sorted(one.begun, key=lambda place: (kind_of(one.plan.steps[place]).undo_rank, -place)):
+    for place in sorted(one.begun, key=lambda place: _undo_order(one.plan.steps[place], place)):
         step, record = one.plan.steps[place], one.steps[place]
         kind = kind_of(step)
         if not kind.undoable:
@@ -238,6 +273,12 @@ def _undo(one: Application, book: journal.Journal, node: Node, on_event: Tell | 
         if on_event is not None:
             on_event(event)
     return Outcome(one.identity, tuple(events), tuple(notes))
+
+
+def _undo_order(step: Step, place: int) -> tuple[int, bool, int]:
+    """The last first; but a socket before its service (socket_start in systemd: "Socket service already active, refusing")."""
+    socket = step.kind == "stop-unit" and step.target.endswith(".socket")
+    return kind_of(step).undo_rank, not socket, -place
 
 
 def last(node: Node) -> Application | None:

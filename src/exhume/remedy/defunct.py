@@ -5,20 +5,19 @@ that can be told (SIGCHLD, which a sleeping one may have missed) or started anew
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exhume.errors import Unreadable
+from exhume.errors import Refused, Unreadable
 from exhume.node.owners import owner
-from exhume.node.processes import Stat, parse_cgroup, parse_stat
+from exhume.node.processes import Stat, parse_cgroup
 from exhume.node.root import Root
 from exhume.remedy.plan_model import Relief, Step
+from exhume.remedy.plan_unit import UnitPlanner
+from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps.processes import signal_parent
-from exhume.remedy.steps.units import restart_unit
+from exhume.remedy.steps.processes import signal_parent, stats
+from exhume.remedy.whose import elsewhere
 from exhume.text import printable
-
-MOST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,8 @@ class Parent:
     pid: int
     start: int
     comm: str
-    unit: str
+    cgroup: str
+    """Empty where that is not known."""
     children: int
     oldest_s: float
     """Since the oldest of them was started: it has not been dead for longer."""
@@ -36,57 +36,71 @@ class Parent:
     def __str__(self) -> str:
         return f"{printable(self.comm)} [{self.pid}]"
 
+    @property
+    def unit(self) -> str:
+        """The innermost, whosever it is."""
+        return owner(self.cgroup).unit
+
 
 def parents(root: Root) -> tuple[Parent, ...]:
     """The most children first."""
-    stats = dict(_stats(root))
+    known = dict(stats(root))
     now_s = _uptime_s(root)
     children: dict[int, list[Stat]] = {}
-    for stat in stats.values():
+    for stat in known.values():
         if stat.state == "Z":
             children.setdefault(stat.ppid, []).append(stat)
     found = []
     for pid, dead in children.items():
-        parent = stats.get(pid)
+        parent = known.get(pid)
         if parent is not None:
             oldest_s = max(0.0, now_s - min(stat.start for stat in dead) / os.sysconf("SC_CLK_TCK"))
-            found.append(Parent(pid, parent.start, parent.comm, _unit(root, pid), len(dead), oldest_s))
+            found.append(Parent(pid, parent.start, parent.comm, _cgroup(root, pid), len(dead), oldest_s))
     return tuple(sorted(found, key=lambda one: (-one.children, one.pid)))
 
 
-def offers(root: Root, protection: Protection, running: bool) -> tuple[list[Step], list[Relief]]:
-    """What can be done, the mildest first; for PID 1, which collects by itself, and for protected units nothing is."""
+def offers(root: Root, protection: Protection, planner: UnitPlanner | None) -> tuple[list[Step], list[Relief]]:
+    """What can be done, the mildest first; for PID 1, which collects by itself, and for protected units nothing is.
+
+    Without a planner nothing can be restarted.
+    """
     steps: list[Step] = []
     relief: list[Relief] = []
     for one in parents(root):
         why = f"{one} has not collected {one.children:,} of its children, the oldest started {one.oldest_s:,.0f} s ago"
+        theirs = elsewhere(one.cgroup)
         if one.pid == 1:
             relief.append(Relief(str(one), why, "PID 1 collects them by itself: nothing is to be done"))
-        elif one.unit and (guard := protection.built_in(one.unit)) is not None:
-            relief.append(Relief(one.unit, guard.sentence, f"{why}; kill -CHLD {one.pid} tells it, if you want to"))
+            continue
+        if kept := _kept(one.unit, theirs, protection):
+            relief.append(Relief(one.unit, kept, f"{why}; kill -CHLD {one.pid} tells it, if you want to"))
+            continue
+        steps.append(signal_parent(one.pid, one.start, f"{why}; it may have missed that they ended"))
+        if theirs:
+            relief.append(Relief(str(one), theirs, f"{why}; if SIGCHLD does not help, it has to be restarted there"))
+        elif planner is None or not one.unit.endswith(".service"):
+            relief.append(Relief(str(one), why, "if SIGCHLD does not help, only its own end does: they go to init then"))
         else:
-            steps.append(signal_parent(one.pid, one.start, f"{why}; it may have missed that they ended"))
-            if running and one.unit.endswith(".service"):
-                steps.append(restart_unit(one.unit, f"{why}; with another parent they are collected at once", "high"))
-            elif not one.unit:
-                relief.append(Relief(str(one), why, "if SIGCHLD does not help, only its own end does: they go to init then"))
+            try:
+                anew = f"{why}; with another parent they are collected at once"
+                steps.append(planner.restart(one.unit, f"{one.pid}:{one.start}", anew))
+            except Refused as refused:
+                by_hand = f"{why}; if SIGCHLD does not help: systemctl restart {printable(one.unit)}"
+                relief.append(Relief(one.unit, str(refused), by_hand))
     return steps, relief
 
 
-def _stats(root: Root) -> Iterator[tuple[int, Stat]]:
-    pids = sorted(int(name) for name in root.names("proc") if name.isascii() and name.isdigit())
-    for pid in pids[:MOST]:
-        try:
-            stat = parse_stat(root.read(f"proc/{pid}/stat", 4096))
-        except Unreadable:  # gone meanwhile
-            continue
-        if stat is not None:
-            yield pid, stat
+def _kept(unit: str, theirs: str, protection: Protection) -> str:
+    """Why nobody of a unit is told anything. Of a unit elsewhere the node's own files say nothing but what its name is."""
+    if theirs:
+        return f"{printable(unit)} is left alone: it is protected" if unit and protected(unit) else ""
+    guard = protection.built_in(unit) if unit else None
+    return guard.sentence if guard is not None else ""
 
 
-def _unit(root: Root, pid: int) -> str:
+def _cgroup(root: Root, pid: int) -> str:
     try:
-        return owner(parse_cgroup(root.read(f"proc/{pid}/cgroup", 1 << 16))).unit
+        return parse_cgroup(root.read(f"proc/{pid}/cgroup", 1 << 16))
     except Unreadable:
         return ""
 

@@ -10,9 +10,8 @@ from exhume.text import printable
 CALL_S = 25.0
 PATH, INTERFACE = "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
 PREVIEW = f"busctl call org.freedesktop.login1 {PATH} {INTERFACE} Reboot b false"
-_ERRORS = "org.freedesktop.DBus.Error."
-# The bus knows no such name, or it is PID 1 itself that answers, where there is no bus.
-_ABSENT = tuple(f"{_ERRORS}{name}" for name in ("ServiceUnknown", "NameHasNoOwner", "UnknownObject", "UnknownInterface"))
+# The bus knows no such name; or it is PID 1 itself that answers, where there is no bus.
+_ABSENT = ("ServiceUnknown", "NameHasNoOwner", "UnknownObject", "UnknownInterface", "UnknownMethod")
 
 
 def reboot(root: Root) -> bool:
@@ -23,7 +22,7 @@ def reboot(root: Root) -> bool:
             reply = bus.call(PATH, INTERFACE, "Reboot", "b", (False,))
     except Unreadable as why:
         raise ExhumeError(f"logind cannot be told to reboot: {why}") from None
-    if reply.error and reply.error not in (*_ABSENT, f"{_ERRORS}UnknownMethod"):
+    if reply.error and reply.error.removeprefix("org.freedesktop.DBus.Error.") not in _ABSENT:
         said = reply.body if isinstance(reply.body, str) else reply.error
         raise ExhumeError(f"logind refused to reboot: {printable(said)}")
     return not reply.error

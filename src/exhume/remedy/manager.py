@@ -14,6 +14,7 @@ from typing import Protocol
 from exhume.errors import ExhumeError, Refused, Unreadable
 from exhume.node.root import Root
 from exhume.node.units import DEADLINE_S, Call, Reply, connected
+from exhume.remedy import logind
 from exhume.text import printable
 
 CALL_S = 25.0
@@ -50,6 +51,8 @@ class Manager(Protocol):
     def state(self, unit: str) -> UnitState: ...
     def stop(self, unit: str) -> None: ...
     def start(self, unit: str, mode: str = "replace") -> None: ...
+    def restart(self, unit: str) -> None: ...
+    def reboot(self) -> None: ...
     def reset_failed(self, unit: str) -> None: ...
     def reload(self) -> None: ...
 
@@ -79,6 +82,16 @@ class Systemd:
 
     def start(self, unit: str, mode: str = "replace") -> None:
         self._manage("StartUnit", "ss", (checked(unit), mode))
+
+    def restart(self, unit: str) -> None:
+        """With whatever stops with it, which is started again by systemd itself."""
+        self._manage("RestartUnit", "ss", (checked(unit), "replace"))
+
+    def reboot(self) -> None:
+        """By logind, as systemctl(1) does it: whoever delays a shutdown (the kubelet, to end its pods) is told. Without logind
+        there is nobody to ask."""
+        if not logind.reboot(self._root):
+            self.start("reboot.target", "replace-irreversibly")
 
     def reset_failed(self, unit: str) -> None:
         self._manage("ResetFailedUnit", "s", (checked(unit),), unless=_NO_SUCH_UNIT)

@@ -130,8 +130,7 @@ class Planner:
     def _try_unit(self, one: Seen, strictly: bool, draft: "_Draft") -> None:
         """What cannot be is said beside what can; only where it is all that was asked for it is refused."""
         try:
-            theirs = elsewhere(one.subject) if one.unit == owner(one.subject).unit else ""
-            if why_not := theirs or not_a_unit(one.subject, one.unit):
+            if why_not := _theirs(one) or not_a_unit(one.subject, one.unit):
                 raise Refused(why_not)
             self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary, draft)
         except (Refused, UsageError) as why:
@@ -158,7 +157,8 @@ class Planner:
 
     def _defunct(self, one: Seen, draft: "_Draft") -> None:
         try:
-            made, more = defunct.offers(self._node.root, self._protection, self._node.manager is not None)
+            planner = self._planner if self._node.manager is not None else None
+            made, more = defunct.offers(self._node.root, self._protection, planner)
         except Unreadable as why:
             made, more = [], [Relief(one.subject, one.summary, f"which processes there are now is not seen: {why}")]
         draft.steps += made
@@ -180,6 +180,15 @@ class Planner:
         where = "" if root.own else f" --host {shlex.quote(root.path)}"
         text = f"exhume fix {shlex.quote(name)}{where} --for-image prints the same change for the image's recipe"
         return (Relief(name, "a new node of the same image, or the next build of it, has it again", text),)
+
+
+def _theirs(one: Seen) -> str:
+    """Whose the unit is that a finding names, where one of its cgroups says that it is not the node's own."""
+    paths = [one.subject, *(one.text(name) for name in ("example", "path", "home", "cgroup", "made by cgroup"))]
+    named = next((path for path in paths if one.unit == owner(path).unit and elsewhere(path)), "")
+    # Who makes the groups, unless it does so for others, is who has to be stopped.
+    maker = paths[-1] if not one.unit and not one.text("hand") else ""
+    return elsewhere(named or maker)
 
 
 def _behind(report: Told) -> tuple[Seen, ...]:

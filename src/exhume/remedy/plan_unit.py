@@ -19,7 +19,7 @@ from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit_files import UnitFiles
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps.units import STOP_S, reload, start_unit, stop_unit
+from exhume.remedy.steps.units import STOP_S, reload, restart_unit, start_unit, stop_unit
 from exhume.remedy.templates_systemd import do_nothing, no_restart, start_limit
 from exhume.text import printable
 
@@ -61,9 +61,18 @@ class UnitPlanner:
             which = f": {', '.join(map(printable, made[:5]))}" if made else ""
             raise UsageError(f"{printable(name)} is a template: name one of its instances{which}")
         own = self._units.canonical(name)
+        self._not_kept(name, "switches it off")
         guard = self._protection.guard(name, (own, *self._protection.triggers(own)))
         if guard is not None and not self._force:
             raise Refused(f"{guard.sentence}; --keep do-nothing leaves it in place, --force switches it off all the same")
+
+    def _not_kept(self, name: str, does: str) -> None:
+        """Refused for what the policy keeps, whoever needs it; what is on the list no wish lifts."""
+        guard = self._protection.guard(name, self._protection.needed_by(self._units.canonical(name)))
+        if guard is not None and not guard.lifted_by_force:
+            raise Refused(f"{guard.sentence}; --force does not lift this")
+        if guard is not None and not self._force:
+            raise Refused(f"{guard.sentence}; --force {does} all the same")
 
     def silence(self, name: str, why: str) -> Made:
         """Stop, disable, mask: the unit, and what would start it."""
@@ -71,8 +80,9 @@ class UnitPlanner:
         own = self._units.canonical(name)
         relief: list[Relief] = []
         triggers = []
+        together = (own, *self._protection.triggers(own), *self._protection.stopped_with([own]))
         for trigger in self._protection.triggers(own):
-            if guard := self._protection.guard(trigger, (own, *self._protection.triggers(own))):
+            if guard := self._protection.guard(trigger, together):
                 relief.append(Relief(trigger, guard.sentence, f"it starts {own}, which is masked: that is refused by systemd"))
             else:
                 triggers.append(trigger)
@@ -97,6 +107,18 @@ class UnitPlanner:
             steps += self._reloaded()
         how = "down" if transient else "down and masked" if self._manager is not None else "masked"
         return Made(tuple(steps), tuple(relief), "" if steps else f"{printable(own)} is {how} already")
+
+    def restart(self, name: str, parent: str, why: str) -> Step:
+        """So that a process of it ends. systemd restarts what needs it too, so that it is guarded as a stop is."""
+        if not names.valid(name):
+            raise Refused(f"{printable(name)} is not the name of a unit")
+        own = self._units.canonical(name)
+        self._not_kept(name, "restarts it")
+        guard = self._protection.guard(name)
+        if guard is not None and not self._force:
+            raise Refused(f"{guard.sentence}; --force restarts it all the same, and them with it")
+        self._no_harm([*self._protection.stopped_with([own]), own])
+        return restart_unit(own, why, parent, "high", deadline_s=self._patience(own))
 
     def _no_harm(self, stopped: list[str]) -> None:
         """Refused where the end of a unit is the machine's: a stop is an end, and one that takes too long a failure.
@@ -127,8 +149,7 @@ class UnitPlanner:
     def keep(self, name: str, how: Keep, why: str) -> Made:
         """A drop-in that breaks the loop and leaves the unit where it is."""
         own = self._units.canonical(name)
-        if guard := self._protection.built_in(name):
-            raise Refused(f"{guard.sentence}; --force does not lift this")
+        self._not_kept(name, "changes it")
         if names.kind(own) != "service" or names.form(own) == "template":
             raise UsageError(f"{printable(name)} is not a service: only a service has a loop to break")
         if self._units.state(own).startswith("masked"):

@@ -2,15 +2,57 @@
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 
-from exhume.errors import ExhumeError, Refused
+from exhume.errors import ExhumeError, Refused, Unreadable
 from exhume.node.owners import owner
 from exhume.node.processes import Stat, parse_cgroup, parse_stat
+from exhume.node.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
 from exhume.remedy.protected import protected
 from exhume.remedy.steps.kind import AFTERWARDS, State
 from exhume.text import printable
+
+MOST = 1 << 16
+HEARS_S = 2.0
+"""A process that collects its children when it is told does so at once; one that is busy gets a moment."""
+_POLL_S = 0.05
+
+
+def stats(root: Root) -> Iterator[tuple[int, Stat]]:
+    """Every process."""
+    pids = sorted(int(name) for name in root.names("proc") if name.isascii() and name.isdigit())
+    for pid in pids[:MOST]:
+        try:
+            stat = parse_stat(root.read(f"proc/{pid}/stat", 4096))
+        except Unreadable:  # gone meanwhile
+            continue
+        if stat is not None:
+            yield pid, stat
+
+
+def lives(root: Root, pid: int, start: int) -> bool:
+    """Whether it is there, and still the same process."""
+    try:
+        stat = parse_stat(root.read(f"proc/{pid}/stat", 4096))
+    except Unreadable:
+        return False
+    return stat is not None and stat.start == start
+
+
+def uncollected(root: Root, pid: int, start: int) -> int:
+    """How many dead children a process has; none where it is gone, for they go to another parent then."""
+    return sum(stat.state == "Z" and stat.ppid == pid for _, stat in stats(root)) if lives(root, pid, start) else 0
+
+
+def parent_of(text: str) -> tuple[int, int]:
+    """PID and start, as a step names a process."""
+    pid, _, start = text.partition(":")
+    if not (pid.isascii() and pid.isdigit() and start.isascii() and start.isdigit() and 1 < int(pid) < 1 << 22):
+        raise Refused("a process is named by its PID and its start, as in 4711:12345, and it is not PID 1")
+    return int(pid), int(start)
 
 
 def signal_parent(pid: int, start: int, reason: str) -> Step:
@@ -25,13 +67,13 @@ class SignalParent:
     offline = True
 
     def preview(self, step: Step, node: Node) -> str:
-        return f"kill -CHLD {_named(step)[0]}\n"
+        return f"kill -CHLD {parent_of(step.target)[0]}\n"
 
     def mark(self, step: Step, node: Node) -> str:
         return ""
 
     def done(self, step: Step, node: Node) -> bool:
-        return False
+        return not uncollected(node.root, *parent_of(step.target))
 
     def before(self, step: Step, node: Node) -> State:
         if not node.root.same_kernel() or not node.root.own:
@@ -40,7 +82,7 @@ class SignalParent:
         return {}
 
     def apply(self, step: Step, node: Node, before: State, token: str) -> str:
-        pid = _named(step)[0]
+        pid, start = parent_of(step.target)
         try:
             handle = os.pidfd_open(pid)
         except OSError as error:
@@ -50,21 +92,17 @@ class SignalParent:
             node.operations.call("SIGCHLD", lambda: signal.pidfd_send_signal(handle, signal.SIGCHLD))
         finally:
             os.close(handle)
-        return ""
+        end = time.monotonic() + HEARS_S
+        while (left := uncollected(node.root, pid, start)) and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return f"{left:,} of its children are left" if left else "its children are collected"
 
     def undo(self, step: Step, node: Node, before: State, token: str) -> str:
         return "a signal cannot be taken back"
 
 
-def _named(step: Step) -> tuple[int, int]:
-    pid, _, start = step.target.partition(":")
-    if not (pid.isascii() and pid.isdigit() and start.isascii() and start.isdigit() and 1 < int(pid) < 1 << 22):
-        raise Refused("a process is named by its PID and its start, as in 4711:12345, and it is not PID 1")
-    return int(pid), int(start)
-
-
 def _known(step: Step, node: Node) -> Stat:
-    pid, start = _named(step)
+    pid, start = parent_of(step.target)
     stat = parse_stat(node.root.read(f"proc/{pid}/stat", 4096)) if node.root.exists(f"proc/{pid}/stat") else None
     if stat is None or stat.start != start:
         raise Refused(f"process {pid} is not there any more")

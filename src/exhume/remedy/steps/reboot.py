@@ -1,6 +1,7 @@
-"""The last resort. The sentinel file that kured and others look for is a `write-file`; this one reboots now, by systemd."""
+"""The last resort. The sentinel file that kured and others look for is a `write-file`; this one reboots now, by logind."""
 
-from exhume.remedy.manager import as_command
+from exhume.errors import Unreadable
+from exhume.remedy import logind
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
 from exhume.remedy.steps.files import write_file
@@ -9,12 +10,10 @@ from exhume.remedy.steps.kind import AFTERWARDS, State, manager_of
 SENTINEL = "/run/reboot-required"
 """What kured (--reboot-sentinel) and unattended-upgrades look for, at its older name /var/run/reboot-required."""
 
-# What systemctl(1) reboot starts where there is no logind (start_with_fallback in src/systemctl/systemctl-start-special.c).
-_TARGET, _MODE = "reboot.target", "replace-irreversibly"
 
-
-def reboot(reason: str) -> Step:
-    return Step("reboot", "node", reason, "high", undoable=False)
+def reboot(reason: str, boot_id: str = "") -> Step:
+    """Of the boot with that id and of no later one, if it is known."""
+    return Step("reboot", "node", reason, "high", undoable=False, expects=boot_id)
 
 
 def reboot_by_sentinel(reason: str, path: str = SENTINEL) -> Step:
@@ -30,13 +29,18 @@ class Reboot:
     offline = False
 
     def preview(self, step: Step, node: Node) -> str:
-        return as_command("StartUnit", _TARGET, _MODE) + "\n"
+        return logind.PREVIEW + "\n"
 
     def mark(self, step: Step, node: Node) -> str:
-        return ""
+        """By the kernel's boot_id: a plan is for the boot in which it was made."""
+        try:
+            return _boot_id(node)
+        except Unreadable:  # an image, which has not booted
+            return ""
 
     def done(self, step: Step, node: Node) -> bool:
-        return False
+        """Whoever rebooted it since: what the reboot was for is gone."""
+        return bool(step.expects) and _boot_id(node) != step.expects
 
     def before(self, step: Step, node: Node) -> State:
         manager_of(step, node)
@@ -46,7 +50,7 @@ class Reboot:
         """A reboot that was asked for before the journal could say that it was is seen by the kernel's boot_id."""
         if _boot_id(node) == before.get("boot_id"):
             manager = manager_of(step, node)
-            node.operations.call("reboot", lambda: manager.start(_TARGET, _MODE))
+            node.operations.call("reboot", manager.reboot)
         return ""
 
     def undo(self, step: Step, node: Node, before: State, token: str) -> str:

@@ -8,6 +8,7 @@ from exhume.remedy.manager import UnitState, as_command, checked
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Risk, Step
 from exhume.remedy.steps.kind import AFTERWARDS, RELOAD, State, manager_of
+from exhume.remedy.steps.processes import lives, parent_of, uncollected
 from exhume.text import printable
 
 STOP_S = 120.0
@@ -24,8 +25,9 @@ def start_unit(unit: str, reason: str, risk: Risk = "low", deadline_s: float = 0
     return Step("start-unit", unit, reason, risk, deadline_s=deadline_s)
 
 
-def restart_unit(unit: str, reason: str, risk: Risk = "medium", deadline_s: float = 0.0) -> Step:
-    return Step("restart-unit", unit, reason, risk, undoable=False, deadline_s=deadline_s)
+def restart_unit(unit: str, reason: str, parent: str, risk: Risk = "medium", deadline_s: float = 0.0) -> Step:
+    """So that a process of it (PID:start) ends, which has not collected its children."""
+    return Step("restart-unit", unit, reason, risk, undoable=False, link=parent, deadline_s=deadline_s)
 
 
 def reset_failed(unit: str, reason: str) -> Step:
@@ -102,15 +104,27 @@ class RestartUnit(_Unit):
     undoable = False
 
     def preview(self, step: Step, node: Node) -> str:
-        unit = checked(step.target)
-        return f"{as_command('StopUnit', unit, 'replace')}\n{as_command('StartUnit', unit, 'replace')}\n"
+        return as_command("RestartUnit", checked(step.target), "replace") + "\n"
 
     def done(self, step: Step, node: Node) -> bool:
-        return False
+        """They may have been collected since: the parent was told, or ended."""
+        return bool(step.link) and not uncollected(node.root, *parent_of(step.link))
 
     def apply(self, step: Step, node: Node, before: State, token: str) -> str:
-        stop(step, node)
-        return start(step, node, sure=True)
+        """By one call, so that systemd also starts again what it stops with it (UNIT_ATOM_PROPAGATE_RESTART)."""
+        if self.done(step, node):
+            return "its children are collected"
+        manager = manager_of(step, node)
+        node.operations.call("RestartUnit", lambda: manager.restart(step.target))
+
+        def again(state: UnitState) -> bool:
+            gone = not step.link or not lives(node.root, *parent_of(step.link))
+            return gone and state.active in ("active", "failed")
+
+        state = _wait(step, node, (step.deadline_s or STOP_S) + START_S, again)
+        if state.active != "active" or not again(state):
+            raise ExhumeError(f"{printable(step.target)} was restarted, and is {state.active} ({state.sub}), not started anew")
+        return ""
 
 
 class ResetFailed(_Unit):
