@@ -299,3 +299,23 @@ def test_a_disk_that_is_full_is_told_even_without_buffers(recording: str, tmp_pa
         assert b"No space left" in done.stderr
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+def test_the_summary_of_what_is_not_sealed_yet_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "open"
+    made.write(whole, 25)
+    store = made.writer(part)
+    for at in range(25):
+        store.append(made.second(at, names=at == 0))
+    store.settle()
+    assert [segment.sealed for segment in Folder(str(part)).segments] == [True, True, False]
+    told = []
+    for place in (whole, part):
+        assert main(["export", str(place), "--format", "csv", "--table", "summary"]) == 0
+        told.append(capsys.readouterr().out)
+        assert main(["export", str(place), "--format", "parquet", "--table", "summary", "-o", str(tmp_path / "t.parquet")]) == 0
+        assert query(f"select sum(idle + \"user\" + system + softirq + irq) from '{tmp_path}/t.parquet'") == [
+            (25 * made.SAMPLES,)
+        ]
+    store.close()
+    assert told[0] == told[1]

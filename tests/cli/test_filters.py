@@ -50,6 +50,40 @@ def test_flame_and_every_export_count_the_same(
     assert sum(sum(profile["weights"]) for profile in document["profiles"]) == samples * 10_000_000
     document = json.loads(printed(capsys, "export", recording, "--format", "firefox", *options))
     assert sum(thread["samples"]["length"] for thread in document["threads"]) == samples
+    document = json.loads(printed(capsys, "info", recording, "--json", *options))
+    assert document["samples"]["count"] == document["tables"]["samples"] == samples
+    given = {"--cpu", "--comm", "--pid", "--cgroup", "--no-idle"} & {*options}
+    assert {*document["samples"]["chosen"]} == given
+
+
+def test_info_tells_what_was_chosen(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "info", recording, "--comm", "^kube").splitlines()
+    assert any(line.startswith("  Samples    300 that --comm lets through, 25 a second, by cpu-clock") for line in lines)
+    assert "  Cores      1 seen: 3" in lines
+    lines = printed(capsys, "info", recording, "--cpu", "0,3", "--no-idle").splitlines()
+    assert any(line.startswith("  Samples    300 that --cpu, --no-idle let through") for line in lines)
+    lines = printed(capsys, "info", recording, "--cpu", "3").splitlines()
+    assert any("cores idle 75% of the time" in line for line in lines)
+    assert "  Samples    none that --comm lets through" in printed(capsys, "info", recording, "--comm", "nobody").splitlines()
+
+
+@pytest.mark.parametrize("option", ["--cpu", "--comm", "--pid", "--cgroup", "--no-idle"])
+@pytest.mark.parametrize(("command", "why"), [("diagnose", "the verdict would be false"), ("bundle", "all of its window")])
+def test_where_a_choice_would_do_harm_it_is_refused_by_a_sentence(
+    command: str, why: str, option: str, recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, recording, option, *(["3"] if option != "--no-idle" else [])]) == 64
+    error = capsys.readouterr().err
+    assert error.startswith(f"exhume: {option} chooses samples: ")
+    assert why in error
+    assert "usage" not in error
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert option not in capsys.readouterr().out
+    assert main(["completion", "fish"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if f"_from {command}'" in line]
+    assert told
+    assert not [line for line in told if f"-l {option[2:]} " in line]
 
 
 def heat(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

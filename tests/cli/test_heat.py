@@ -38,13 +38,27 @@ def test_the_map_of_all_cores(recording: str, capsys: pytest.CaptureFixture[str]
     assert any(line.endswith("--at 08:53:25.250 --for 3s --cpu 3") for line in lines)
 
 
-def test_a_named_core_has_a_map_of_its_own_too(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_cores_have_a_map_together_and_one_each(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--cpu", "0,3"])
     lines = capsys.readouterr().out.splitlines()
-    maps = [lines.index(name) for name in ("all cores", "core 0", "core 3")]
+    maps = [lines.index(name) for name in ("cores 0,3", "core 0", "core 3")]
     assert maps == sorted(maps)
+    assert "all cores" not in lines
+    assert [line.split("┊")[0] for line in lines[maps[0] + 6 : maps[0] + 8]] == [
+        "  400 ms      @@@    ",
+        "              @@@    ",
+    ]
     assert not set("".join(lines[maps[1] + 1 : maps[1] + 11])) & {*".:-=+*#%@"}
     assert lines[maps[2] + 10] == "    0 ms ┊     @@@"
+
+
+def test_a_core_alone_has_its_map_alone_and_only_its_marks(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--cpu", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("core", "all"))] == ["core 3"]
+    assert any(line.startswith("  ^ core 3 in the kernel") for line in lines)
+    main(["heat", recording, "--cpu", "0"])
+    assert "in the kernel" not in capsys.readouterr().out
 
 
 def test_what_the_kernel_complained_of_is_marked_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,3 +78,32 @@ def test_a_recorder_that_ends_says_how_to_have_it_judged() -> None:
     status = Status(3 * made.SECOND, 0, 0, 0, made.recording(), 0, 0, 0)
     text = record_text.closing("/data/rec", status, status, 7, 0)
     assert "look at it: exhume diagnose /data/rec · exhume info /data/rec" in text
+
+
+def test_a_boot_is_named_by_its_number_or_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import replace
+
+    from exhume.cli.main import main
+    from exhume.recording.folder import Folder
+    from exhume.recording.writer import Writer
+    from tests.recording.made import ABOUT, NODE, second
+
+    first, last = "0b1c6a5e-1111-4222-8333-0123456789ab", "0b1c6a5e-2222-4222-8333-0123456789ab"
+    place = str(tmp_path / "recording")
+    for at, boot_id in enumerate((first, last)):
+        node = replace(NODE, boot_id=boot_id)
+        store = Writer(place, node, ABOUT, budget_bytes=1 << 30)
+        store.append(second(10 * at, names=True, node=node))
+        store.close()
+    assert Folder(place).boots == [first, last]
+    for wanted, found in ((None, last), (0, last), ("0", last), ("-1", first), (last.replace("-", ""), last), (first, first)):
+        assert Folder(place, opening.boot(place, wanted)).boot_id == found
+    for command in ("info", "flame", "heat", "export", "bundle", "diagnose"):
+        output = ["-o", str(tmp_path / f"{command}.out")] if command in ("export", "bundle") else []
+        assert main([command, place, "--boot", first, *(["--format", "csv"] if command == "export" else []), *output]) < 3
+        capsys.readouterr()
+    assert main(["info", place, "--boot", "f" * 32]) == 3
+    assert f"has no boot {'f' * 32}: its last are {first}, {last}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["diagnose", place, "--boot", "yesterday"])
+    assert "is not a boot; say 0" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli import bundle_text, moments, opening
+from exhume.cli import bundle_text, filters, moments, opening
 from exhume.cli.duration import duration_ns
 from exhume.errors import ExhumeError, UsageError
 
@@ -48,9 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recording", nargs="?", default=DEFAULT, metavar="RECORDING", help=f"a recording, perf.data, log ... ({DEFAULT})"
     )
-    parser.add_argument(
-        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last, -1 before it"
-    )
+    opening.boot_argument(parser)
     moments.arguments(parser, at=False)
     parser.add_argument(
         "--at",
@@ -66,6 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-samples", action="store_true", help="leave the stack samples out")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     importing.choices(parser)
+    filters.refuse(parser, "a bundle has all of its window, so that its verdict is the same; --no-samples leaves them out")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
 def _options() -> dict[str, list[argparse.Action]]:
     from exhume.cli.main import COMMANDS, command_parser
 
-    return {name: command_parser(name)._actions for name in COMMANDS}
+    parsers = {name: command_parser(name) for name in COMMANDS}
+    return {name: [one for one in parser._actions if one.help != argparse.SUPPRESS] for name, parser in parsers.items()}
 
 
 def _words(actions: list[argparse.Action]) -> list[str]:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from exhume.cli import moments
+from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -64,10 +64,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="/", metavar="DIR", help="judge the node whose / is mounted at DIR")
     parser.add_argument("--log-root", metavar="DIR", help="take the kernel's log from DIR/dev/kmsg (as exhume lab makes it)")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
-    parser.add_argument(
-        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last (default), -1 the one before"
-    )
+    opening.boot_argument(parser)
     importing.choices(parser)
+    filters.refuse(
+        parser, "a node is judged by all of them, by a part the verdict would be false; --from and --to choose a time"
+    )
 
 
 def baseline(text: str) -> "tuple[moments.Moment, moments.Moment] | str":

@@ -33,7 +33,7 @@ def opened(args: argparse.Namespace) -> Opened:
 
         path = opening.place(args.recording)
         if os.path.exists(os.path.join(path, layout.MARK)):  # what reads other tools' files need not be loaded
-            return Opened(Folder(path, args.boot), path)
+            return Opened(Folder(path, opening.boot(path, args.boot)), path)
         return Opened(opening.folder(args), "" if path == "-" else path)
     asked = args.at is not None or args.last or args.start is not None or args.end is not None
     if asked or args.span_ns is None:

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 from exhume.cli import moments
+from exhume.errors import UsageError
 
 if TYPE_CHECKING:
     from exhume.recording.choice import Choice
@@ -22,6 +23,17 @@ def arguments(parser: argparse.ArgumentParser, cpu: str = "only of these cores: 
     which.add_argument("--pid", type=pids, metavar="N,...", help="only of these processes")
     which.add_argument("--cgroup", type=pattern, metavar="REGEX", help="only of processes in such a cgroup")
     which.add_argument("--no-idle", action="store_true", help="leave out the samples of idle cores")
+
+
+def refuse(parser: argparse.ArgumentParser, why: str) -> None:
+    """No choice of samples here, since it would do harm: that is said where somebody asks for it."""
+
+    class Refused(argparse.Action):
+        def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
+            raise UsageError(f"{option_string} chooses samples: {why}")
+
+    for name in (*NAMES, "no-idle"):
+        parser.add_argument(f"--{name}", action=Refused, nargs="?" if name in NAMES else 0, help=argparse.SUPPRESS)
 
 
 def cpus(text: str) -> tuple[int, ...]:
@@ -54,7 +66,7 @@ def choice(args: argparse.Namespace) -> "Choice":
 
 def asked(args: argparse.Namespace) -> list[str]:
     """The filters that were given, as they are typed."""
-    return [f"--{name}" for name in NAMES if getattr(args, name) is not None]
+    return [f"--{name}" for name in NAMES if getattr(args, name) is not None] + ["--no-idle"] * args.no_idle
 
 
 def nothing(args: argparse.Namespace, folder: "Folder", window: moments.Window) -> str:

@@ -24,7 +24,7 @@ EPILOG = """\
 examples:
   exhume heat /var/lib/exhume/recording              the last minute or two, all cores together
   exhume heat REC --by core                          all of it, a strip a core
-  exhume heat REC --to 12:05 --cpu 39                the time before 12:05, and core 39 by itself
+  exhume heat REC --to 12:05 --cpu 39                the time before 12:05, of core 39
   exhume heat REC --comm kubelet --by core           when kubelet ran, and where
   exhume heat REC --from +10m --for 60s --json
 
@@ -46,7 +46,7 @@ _STRIPS = 40
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     opening.arguments(parser)
-    filters.arguments(parser, cpu="a map for each of these cores too: 39 or 0-3,8")
+    filters.arguments(parser, cpu="only these cores, and a map of each: 39 or 0-3,8")
     parser.add_argument("--by", choices=["offset", "core"], default="offset", help="parts of a second (offset), or cores")
     parser.add_argument("--width", type=int, metavar="N", help="columns of text (the terminal's)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON (schema exhume.heat/1)")
@@ -68,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
         missing = sorted(set(args.cpu) - set(summary.core.tolist()))
         if missing:
             raise ExhumeError(f"there are no samples of core {missing[0]} in this window")
+        from exhume.pictures.heat import of_cores
+
+        summary = of_cores(summary, args.cpu)
     if not len(summary.time):
         raise ExhumeError(
             f"{args.recording} has no stack samples in this window; exhume info {args.recording} says what it has"
@@ -84,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
     import shutil
 
+    from exhume.cli.info import ranges
     from exhume.cli.terminal import Style
     from exhume.pictures.heat import aligned, of_cores, offset_map, saturated
     from exhume.pictures.heat_text import offset_lines
@@ -96,8 +100,9 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     marks = saturated(summary, _hz(folder))
     summary = aligned(summary, start)
     events = complaints(folder, start, window.end)
-    maps = [("all cores", summary, marks)]
     named = args.cpu or ()
+    together = "all cores" if not named else f"cores {ranges(named)}"
+    maps = [(together, summary, marks)] if len(named) != 1 else []
     maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
     sys.stdout.write(style(_title(folder, max(start, window.start), window.end), "bold") + "\n")
     for name, part, its_marks in maps:
@@ -116,12 +121,10 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     import shutil
 
     from exhume.cli.terminal import Style
-    from exhume.pictures.heat import aligned, core_map, of_cores, saturated
+    from exhume.pictures.heat import aligned, core_map, saturated
     from exhume.pictures.heat_text import LEFT, core_lines
 
     style = Style(sys.stdout)
-    if args.cpu is not None:
-        summary = of_cores(summary, args.cpu)
     first, seconds = _whole_seconds(folder, window)
     room = max(8, _columns(args) - LEFT - _STRIP_TAIL)
     heat = core_map(aligned(summary, first), first, seconds, room, _hz(folder))
@@ -184,8 +187,6 @@ def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Wind
     from exhume.pictures.heat import of_cores, offsets_together, saturated
     from exhume.recording.summary import CLASSES
 
-    if args.cpu is not None:
-        summary = of_cores(summary, args.cpu)
     first = window.start // SECOND * SECOND
     seconds = -(-(window.end - first) // SECOND)
     cores: list[dict[str, Any]] = []

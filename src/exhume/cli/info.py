@@ -6,11 +6,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exhume.cli import moments, opening
+from exhume.cli import filters, moments, opening
 from exhume.cli.complaints import chosen, complaints
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from exhume.cli.terminal import Style
+    from exhume.recording.choice import Choice
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Node, Recording
     from exhume.recording.summary import Summary
@@ -23,6 +26,7 @@ examples:
   exhume info /var/lib/exhume/recording
   exhume info REC --json | jq .samples
   exhume info REC --from -10m               the same of its last ten minutes
+  exhume info REC --comm kubelet            how many samples of it there are
   exhume info perf.data                     of what exhume import takes
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
@@ -57,7 +61,10 @@ class Info:
     """Wall-clock begin and end of the times when no recorder wrote."""
     covered_ns: int
     samples: int
+    chosen: tuple[str, ...]
+    """The filters that were given: samples, cores and rows are those that they let through."""
     idle_ratio: float | None
+    """None where it is not known, and of samples of some threads."""
     lost: int | None
     cores: tuple[int, ...]
     tables: dict[str, int]
@@ -86,13 +93,13 @@ class Info:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     opening.arguments(parser)
-    moments.arguments(parser)
+    filters.arguments(parser)
     parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
 
 
 def run(args: argparse.Namespace) -> int:
     folder = opening.folder(args)
-    info = gather(folder, args.recording, moments.window(args, folder))
+    info = gather(folder, args.recording, moments.window(args, folder), filters.choice(args), filters.asked(args))
     if args.json:
         import json
 
@@ -118,18 +125,27 @@ def _idle(folder: "Folder", summary: "Summary", lasts_ns: int, idle: int, busy: 
     return 1 - busy / max(idle + busy, expected)
 
 
-def gather(folder: "Folder", path: str, window: moments.Window | None = None) -> Info:
-    """Of a window as far as that can be said: what it takes on disk, segments and damage are of the whole recording."""
+def gather(
+    folder: "Folder",
+    path: str,
+    window: moments.Window | None = None,
+    choice: "Choice | None" = None,
+    asked: "Sequence[str]" = (),
+) -> Info:
+    """Of a window as far as that can be said: what it takes on disk, segments and damage are of the whole recording. `asked` is
+    how the choice is typed."""
+    from exhume.recording.choice import ALL
     from exhume.recording.schema import TABLES
 
+    choice = choice or ALL
     part = window if window is not None and not window.whole else None
     start, end = folder.window if part is None else (part.start, part.end)
-    summary = folder.summary() if part is None else folder.summary(start, end)
+    summary = _summary(folder, part, choice)
     idle, busy = int(summary.idle.sum()), sum(int(column.sum()) for column in summary[3:7])
-    tables = {name: rows for name in TABLES if (rows := _rows(folder, name, part))}
+    tables = {name: rows for name in TABLES if (rows := _rows(folder, name, part, choice))}
     samples = tables.get("samples", 0)
     # The summary is read first: of one that is being written there may only be more since. It has whole seconds.
-    missing = idle + busy - samples if part is None else 0
+    missing = idle + busy - samples if part is None and choice == ALL else 0
     gaps = folder.gaps(start, end) if "imported" not in folder.about else []  # a log may be quiet for hours
     covered = folder.covered(start, end)
     begun = gaps[-1][1] if gaps and gaps[-1][1] < end else start  # what it cost is told of the last run
@@ -147,8 +163,9 @@ def gather(folder: "Folder", path: str, window: moments.Window | None = None) ->
         gaps=tuple((folder.real_ns(first), folder.real_ns(last)) for first, last in gaps),
         covered_ns=covered,
         samples=samples,
-        idle_ratio=_idle(folder, summary, covered, idle, busy),
-        lost=_last(ends, "samples_lost"),
+        chosen=tuple(asked),
+        idle_ratio=_idle(folder, summary, covered, idle, busy) if choice.idle and not choice.of_threads else None,
+        lost=_last(ends, "samples_lost") if choice == ALL else None,
         cores=tuple(sorted(set(summary.core.tolist()))),
         tables=tables,
         size_bytes=size_on_disk(path),
@@ -163,12 +180,30 @@ def gather(folder: "Folder", path: str, window: moments.Window | None = None) ->
     )
 
 
-def _rows(folder: "Folder", table: str, window: moments.Window | None) -> int:
+def _summary(folder: "Folder", window: moments.Window | None, choice: "Choice") -> "Summary":
+    """What was chosen by core and second. Of some threads only where they ran: all other time is not theirs."""
+    from exhume.recording import chosen as those
+    from exhume.recording.summary import join, summarise
+
+    if choice.of_threads or not choice.idle or choice.cores is not None:
+        found = those.samples(folder, *_bounds(window), choice)
+        return join([summarise(part["time"], part["core"], those.classes(chapter, part)) for chapter, part in found])
+    return folder.summary() if window is None else folder.summary(window.start, window.end)
+
+
+def _rows(folder: "Folder", table: str, window: moments.Window | None, choice: "Choice") -> int:
+    from exhume.recording import chosen as those
+    from exhume.recording.choice import ALL
     from exhume.recording.schema import TABLES
 
-    if window is None or TABLES[table].columns[0].name != "time":
+    column = TABLES[table].columns[0].name
+    if choice == ALL and (window is None or column != "time"):
         return folder.count(table)
-    return sum(len(rows["time"]) for _, rows in folder.pieces(table, window.start, window.end))
+    return sum(len(part[column]) for part in those.rows(folder, table, *_bounds(window), choice))
+
+
+def _bounds(window: moments.Window | None) -> tuple[int | None, int | None]:
+    return (window.start, window.end) if window is not None else (None, None)
 
 
 def _events(folder: "Folder", start: int, end: int) -> tuple[tuple[int, str], ...]:
@@ -278,9 +313,10 @@ def _told(info: Info) -> "list[tuple[str, str]]":
 
 
 def _samples(info: Info) -> str:
+    let_through = f" that {', '.join(info.chosen)} let{'s' * (len(info.chosen) == 1)} through" if info.chosen else ""
     if not info.samples:
-        return "none"
-    parts = [f"{info.samples:,}, {info.samples_per_second:,.0f} a second"]
+        return "none" + let_through
+    parts = [f"{info.samples:,}{let_through}, {info.samples_per_second:,.0f} a second"]
     if info.idle_ratio is not None:
         parts.append(f"cores idle {info.idle_ratio:.0%} of the time")
     if info.lost is not None:
@@ -350,6 +386,7 @@ def as_json(info: Info) -> dict[str, Any]:
             "per_second": round(info.samples_per_second, 1),
             "idle_ratio": None if info.idle_ratio is None else round(info.idle_ratio, 4),
             "lost": info.lost,
+            "chosen": list(info.chosen),
         },
         "cores": list(info.cores),
         "tables": info.tables,

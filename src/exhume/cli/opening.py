@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exhume.recording.folder import Folder
 
 _GZIP = b"\x1f\x8b"
+_ID = 32
 # Formats whose files are lines of a log.
 _LOGS = ("kernel log", "journalctl -o json")
 
@@ -25,10 +26,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recording", metavar="RECORDING", help="the recording's directory, or a perf.data, perf script text, log ..."
     )
-    parser.add_argument(
-        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last (default), -1 the one before"
-    )
+    boot_argument(parser)
     importing.choices(parser)
+
+
+def boot_argument(parser: argparse.ArgumentParser) -> None:
+    from exhume.cli import importing
+
+    several = "of a recording or a journal over several: 0 the last (default), -1 the one before, or its id"
+    parser.add_argument("--boot", type=importing.boot, metavar="N|ID", help=several)
+
+
+def boot(path: str, wanted: str | int | None) -> int:
+    """The number of a boot of a recording of ours, as Folder counts them, by number or id."""
+    text = str(wanted or 0)
+    if len(text) < _ID:
+        return int(text)
+    from exhume.recording.folder import Folder
+
+    boots = Folder(path).boots
+    for before, known in enumerate(reversed(boots)):
+        if known.replace("-", "").lower() == text.replace("-", "").lower():
+            return -before
+    raise ExhumeError(f"{printable(path)} has no boot {text}: its last are {printable(', '.join(boots[-3:]), 200)}")
 
 
 def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
@@ -41,7 +61,7 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     from exhume.recording.folder import Folder
 
     if not importable(path) or (path != "-" and _nothing_in(path)):
-        return Folder(path, args.boot)  # which also says that there is none, or that it is root's
+        return Folder(path, boot(path, args.boot))  # which also says that there is none, or that it is root's
     import tempfile
 
     from exhume.cli.importing import bring_in

@@ -29,7 +29,7 @@ def samples(
             keep &= among(part["core"], np.array(sorted(choice.cores), dtype=np.int64))
         keep &= _of_threads(folder, chapter, part, choice)
         if not choice.idle:
-            keep &= _classes(chapter, part) != _IDLE
+            keep &= classes(chapter, part) != _IDLE
         if keep.any():
             yield chapter, part if keep.all() else plain.take(part, np.flatnonzero(keep))
 
@@ -82,12 +82,12 @@ def summary(folder: Folder, start: int, end: int, choice: Choice) -> Summary:
     first, last = start // SECOND * SECOND, -(-end // SECOND) * SECOND
     found = []
     for chapter, part in folder.pieces("samples", first, last):
-        classes = _classes(chapter, part)
-        resting = classes == _IDLE
-        classes = np.where(_of_threads(folder, chapter, part, choice), classes, np.int8(_IDLE))
+        kinds = classes(chapter, part)
+        resting = kinds == _IDLE
+        kinds = np.where(_of_threads(folder, chapter, part, choice), kinds, np.int8(_IDLE))
         if not choice.idle:
-            part, classes = plain.take(part, np.flatnonzero(~resting)), classes[~resting]
-        found.append(summarise(part["time"], part["core"], classes))
+            part, kinds = plain.take(part, np.flatnonzero(~resting)), kinds[~resting]
+        found.append(summarise(part["time"], part["core"], kinds))
     return between(join(found), start, end)
 
 
@@ -101,6 +101,7 @@ def _of_threads(folder: Folder, chapter: ChapterReader, rows: Columns, choice: C
     return among(rows["thread"], wanted)
 
 
-def _classes(chapter: ChapterReader, rows: Columns) -> NDArray[np.int8]:
+def classes(chapter: ChapterReader, rows: Columns) -> NDArray[np.int8]:
+    """What each sample is of, as an index into CLASSES."""
     stacks = chapter.dictionary("stacks", unique(rows["stack"]))
     return classes_of(rows["stack"], stacks["id"], stacks["class"])

@@ -237,7 +237,10 @@ class Folder:
         """By its begin: its name changes when it is sealed."""
         for other, now in self._all():
             if other.path == part[0].path and now.start == part[1].start:
-                found = other.table(now, table, start, end)
+                if table == "summary" and not now.sealed:  # made when it is sealed
+                    found: Columns | None = plain.of_summary(other.summary(now))
+                else:
+                    found = other.table(now, table, start, end)
                 return None if found is None else (other, plain.within(found, start, end))
         return None
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from exhume.recording import arrow
 from exhume.recording.recording import Ints, Table
 from exhume.recording.schema import TABLES
+from exhume.recording.summary import Summary
 
 Columns: TypeAlias = dict[str, Any]
 """By name: numbers and texts as arrays, lists as Lists."""
@@ -24,6 +25,13 @@ class Lists(NamedTuple):
         ends = np.cumsum(self.lengths).tolist()
         values: list[int] = self.values.tolist()
         return [values[end - length : end] for end, length in zip(ends, self.lengths.tolist(), strict=True)]
+
+
+def of_summary(made: Summary) -> Columns:
+    """As rows of the table `summary`."""
+    found: Columns = dict(zip(made._fields, made, strict=True))
+    found["offsets"] = Lists(np.full(len(made.time), made.offsets.shape[1]), made.offsets.ravel())
+    return found
 
 
 def columns(table: str, read: Any, keep: Ints | None = None) -> Columns:

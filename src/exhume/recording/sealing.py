@@ -9,7 +9,7 @@ import numpy as np
 from exhume.recording import arrow, files, layout, parquet, plain
 from exhume.recording.arrays import unique
 from exhume.recording.dictionaries import classes_of, joined
-from exhume.recording.plain import Columns, Lists
+from exhume.recording.plain import Columns
 from exhume.recording.recording import Ints
 from exhume.recording.schema import TABLES
 from exhume.recording.summary import summarise
@@ -157,7 +157,4 @@ def _summary(samples: Columns, at: int) -> Columns:
             ids, names = arrow.ints(read, "id"), arrow.texts(read, "class")
         except arrow.DAMAGE:
             pass  # told when the stacks are read for their own sake
-    made = summarise(samples["time"], samples["core"], classes_of(samples["stack"], ids, names))
-    columns: Columns = dict(zip(made._fields, made, strict=True))
-    columns["offsets"] = Lists(np.full(len(made.time), made.offsets.shape[1]), made.offsets.ravel())
-    return columns
+    return plain.of_summary(summarise(samples["time"], samples["core"], classes_of(samples["stack"], ids, names)))
