@@ -233,7 +233,7 @@ def test_incidents_are_judged_in_a_process_of_its_own(recorded: str) -> None:
     store = Store(Folder(recorded), "x")
     found = Incidents(store)._in_child(store, *store.window(store.folder))
     assert found is not None
-    assert all(set(one) == {"start", "end", "health", "cause", "subject", "summary"} for one in found)
+    assert all(set(one) == {"start", "end", "health", "cause", "subject", "summary", "judged"} for one in found)
 
 
 HOSTILE = (

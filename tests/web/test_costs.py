@@ -148,3 +148,41 @@ def test_what_nobody_waits_for_is_not_made(user: Browser, monkeypatch: pytest.Mo
 
     anyio.run(user.app, _scope("/api/flame"), gone, send)
     assert sent[0]["status"] == 503
+
+
+def test_a_verdict_that_takes_minutes_holds_up_no_other_and_no_download(user: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends when whoever asked for it goes away."""
+    gone = threading.Event()
+    given_up: list[bool] = []
+
+    def verdict(_view: object, query: Any) -> dict[str, Any]:
+        if query.asked("from"):
+            return {}
+        given_up.append(query.unwanted.wait(20))
+        return {}
+
+    monkeypatch.setattr(application_module, "_LOOK_S", 0.01)
+    monkeypatch.setitem(application_module.ENDPOINTS, "/api/verdict", Endpoint(verdict, ("from",), "verdict"))
+    statuses: list[int] = []
+
+    async def impatient() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.disconnect"} if gone.is_set() else {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None: ...
+
+        await user.app(_scope("/api/verdict"), receive, send)
+
+    async def all_of_them() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(impatient)
+            await anyio.sleep(0.05)
+            for path, query in (("/api/verdict", b"from=1"), ("/api/export", b"format=folded")):
+                statuses.append((await _asked(user.app, {**_scope(path), "query_string": query})).status)
+            gone.set()
+
+    user.app._app._limits.clear()  # type: ignore[attr-defined]
+    anyio.run(all_of_them)
+    user.app._app._limits.clear()  # type: ignore[attr-defined]
+    assert statuses == [200, 200]
+    assert given_up == [True]

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -25,8 +24,11 @@ if TYPE_CHECKING:
 
 _WINDOW = ("from", "to")
 _FILTERS = ("cores", "comm", "pid", "tid", "cgroup", "idle")
-# Heavy questions at once: a slow one must not keep the page from asking how far a live recording has got.
-_HEAVY, _LIGHT, _SLOW = 2, 4, 1
+# Questions at once, by their weight: a slow one must not keep the page from asking how far a live recording has got, and a
+# verdict on days not that on a selection, nor a download.
+_AT_ONCE = {"light": 4, "heavy": 2, "verdict": 2, "export": 1}
+_SLOW = ("verdict", "export")
+_LOOK_S = 0.5
 
 
 # What answers is loaded when it is asked for, and can be answered: until then the page's files are served.
@@ -94,8 +96,8 @@ ENDPOINTS = {
     "/api/lanes": Endpoint(_lanes, (*_WINDOW, "columns", "cores"), "light"),
     "/api/heat": Endpoint(_heat, (*_WINDOW, *_FILTERS, "symbol"), "heavy"),
     "/api/flame": Endpoint(_flame, (*_WINDOW, *_FILTERS, "by", "reverse", "base", "base_from", "base_to"), "heavy"),
-    "/api/verdict": Endpoint(_verdict, _WINDOW, "slow"),
-    _DOWNLOAD: Endpoint(_export, (*_WINDOW, *_FILTERS, "format"), "slow"),
+    "/api/verdict": Endpoint(_verdict, _WINDOW, "verdict"),
+    _DOWNLOAD: Endpoint(_export, (*_WINDOW, *_FILTERS, "format"), "export"),
 }
 
 
@@ -134,7 +136,9 @@ class Application:
                     return error(503, "nobody waits for this")
                 view = await asyncio.wrap_future(self._view) if not self._view.done() else self._view.result()
                 query = _query(request, endpoint)
-                with view.quiet.asking() if endpoint.weight != "slow" else nullcontext():
+                if endpoint.weight in _SLOW:
+                    return await self._slow(request, view, endpoint, query)
+                with view.quiet.asking():
                     return await anyio.to_thread.run_sync(self._made, view, endpoint, query, abandon_on_cancel=True)
         except Complaint as complaint:
             return error(complaint.status, complaint.sentence, complaint.parameter)
@@ -148,6 +152,21 @@ class Application:
             told = f"{type(bug).__name__}: {printable(str(bug), 200)}"
             sys.stderr.write(f"exhume: a bug in exhume view, at {path}: {told}\n")
             return error(500, f"a bug in exhume: {told}")
+
+    async def _slow(self, request: Request, view: "View", endpoint: Endpoint, query: "Query") -> Response:
+        """Given up, as far as it can be, when nobody waits for it any more."""
+
+        async def watch() -> None:
+            while not await request.is_disconnected():
+                await asyncio.sleep(_LOOK_S)
+            query.unwanted.set()
+            view.judges.end_unwanted()
+
+        watching = asyncio.ensure_future(watch())
+        try:
+            return await anyio.to_thread.run_sync(self._made, view, endpoint, query, abandon_on_cancel=True)
+        finally:
+            watching.cancel()
 
     def _later(self, asked_again: bool) -> Response:
         """What was asked for is still being imported, or could not be. The page asks again, but a download is not asked for
@@ -168,7 +187,7 @@ class Application:
     def _limit(self, weight: str) -> anyio.CapacityLimiter:
         """Made where they are used: they belong to an event loop."""
         if weight not in self._limits:
-            self._limits[weight] = anyio.CapacityLimiter({"heavy": _HEAVY, "light": _LIGHT, "slow": _SLOW}[weight])
+            self._limits[weight] = anyio.CapacityLimiter(_AT_ONCE[weight])
         return self._limits[weight]
 
 

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from exhume.web import children
 
 if TYPE_CHECKING:
     from exhume.findings.model import Finding
+    from exhume.web.store import Store
 
 MOST_SPANS = 500
+_NOT_JUDGED = {"health": "warning", "cause": None, "subject": "", "summary": "not judged by itself: select it and judge it"}
 
 
 def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end: int) -> dict[str, Any]:
@@ -34,6 +37,10 @@ def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end
         {**told, "start_us": (one.start - origin) // 1000, "end_us": (one.end - origin) // 1000}
         for told, one in zip(document["incidents"], report.incidents, strict=True)
     ]
+    document["incidents_not_judged"] = [
+        {**told, "start_us": (start - origin) // 1000, "end_us": (end - origin) // 1000}
+        for told, (start, end) in zip(document.get("incidents_not_judged", ()), report.further, strict=True)
+    ]
     document["judged"] = {"from": (start - origin) // 1000, "to": (end - origin) // 1000}
     return document
 
@@ -41,9 +48,23 @@ def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end
 def incidents(document: dict[str, Any]) -> list[dict[str, Any]]:
     """What the overview marks. A report on one incident alone may not list it."""
     kept = ("health", "cause", "subject", "summary")
-    return [
-        {"start": one["start_us"], "end": one["end_us"], **{name: one[name] for name in kept}} for one in document["incidents"]
-    ]
+    found = [{name: one[name] for name in kept} | _times(one) | {"judged": True} for one in document["incidents"]]
+    found += [_NOT_JUDGED | _times(one) | {"judged": False} for one in document["incidents_not_judged"]]
+    return sorted(found, key=lambda one: (one["start"], one["end"]))
+
+
+def _times(one: dict[str, Any]) -> dict[str, Any]:
+    return {"start": one["start_us"], "end": one["end_us"]}
+
+
+def kept(store: "Store", folder: Folder, start: int, end: int, judge: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A verdict that was made before, if nothing was added since: that on the whole recording has its incidents, too. By
+    microseconds, as the page asks for it."""
+    if not store.settled(folder, end):
+        return judge()
+    key = ("verdict", store.us(start), store.us(end))
+    document: dict[str, Any] = store.answers.get(key, judge, lambda found: len(json.dumps(found)))
+    return document
 
 
 def _when(finding: "Finding", origin: int) -> dict[str, Any]:
@@ -61,30 +82,46 @@ class Judges:
     """Processes that judge. They end with us: what they would find nobody waits for any more."""
 
     def __init__(self) -> None:
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._children: dict[subprocess.Popen[bytes], threading.Event] = {}
+        """And whether nobody waits for it any more."""
         self._ended = False
         self._lock = threading.Lock()
 
-    def verdict(self, folder: Folder, thresholds: Thresholds, origin: int, start: int, end: int) -> dict[str, Any] | None:
-        """As the function of that name; None where it could not be judged."""
+    def verdict(
+        self,
+        folder: Folder,
+        thresholds: Thresholds,
+        origin: int,
+        start: int,
+        end: int,
+        unwanted: threading.Event | None = None,
+    ) -> dict[str, Any] | None:
+        """As the function of that name; None where it could not be judged, or is unwanted meanwhile."""
         boot = folder.boots.index(folder.boot_id) - len(folder.boots) + 1
         given = {"path": folder.path, "boot": boot, "origin": origin, "start": start, "end": end}
         with self._lock:
-            if self._ended:
+            if self._ended or (unwanted is not None and unwanted.is_set()):
                 return None
             child = children.begin("exhume.web.judging", {**given, "thresholds": asdict(thresholds)})
-            self._children.add(child)
+            self._children[child] = unwanted or threading.Event()
         assert child.stdout is not None
         try:
             written = child.stdout.read()
             children.finish(child)
         finally:
             with self._lock:
-                self._children.discard(child)
+                self._children.pop(child, None)
         if child.returncode:
             return None
         found: dict[str, Any] = json.loads(written)
         return found
+
+    def end_unwanted(self) -> None:
+        """Somebody does not wait any more: a verdict on days must not hold up the next one."""
+        with self._lock:
+            for child, unwanted in self._children.items():
+                if unwanted.is_set():
+                    child.kill()
 
     def end(self) -> None:
         with self._lock:

@@ -51,6 +51,8 @@ def overview(view: View, query: Query) -> dict[str, Any]:
         "busy": numbers(outline.columns("busy", edges, mean=True), 3),
         "zombies": numbers(outline.columns("zombies", edges), 0),
         "incidents": view.incidents.found(),
+        "incidents_more": view.incidents.more,
         "incidents_ready": view.incidents.ready,
+        "incidents_failed": view.incidents.failed,
         "ready": round(view.builder.ready, 3),
     }

@@ -1,6 +1,7 @@
 """What a request may ask with: every parameter of the API, read strictly. What is wrong is named."""
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -31,6 +32,8 @@ class Query:
             pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
         except ValueError:
             raise Complaint(400, "the query of the address cannot be read") from None
+        self.unwanted = threading.Event()
+        """Whoever asked does not wait any more."""
         self._values: dict[str, str] = {}
         for name, value in pairs:
             if name not in known and name != "token":

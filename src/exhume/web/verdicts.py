@@ -1,6 +1,5 @@
 """GET /api/verdict: why the node starved in a window, with when and on which core each finding was."""
 
-import json
 from typing import Any
 
 from exhume.verdict.diagnose import AT_ONCE
@@ -17,12 +16,9 @@ def verdict(view: View, query: Query) -> dict[str, Any]:
     def judge() -> dict[str, Any]:
         if end - start <= AT_ONCE:
             return judging.verdict(folder, store.thresholds, store.origin, start, end)
-        found = view.judges.verdict(folder, store.thresholds, store.origin, start, end)
+        found = view.judges.verdict(folder, store.thresholds, store.origin, start, end, query.unwanted)
         if found is None:
             raise Complaint(503, "the window could not be judged; exhume diagnose says why")
         return found
 
-    if not store.settled(folder, end):
-        return judge()
-    document: dict[str, Any] = store.answers.get(("verdict", start, end), judge, lambda found: len(json.dumps(found)))
-    return document
+    return judging.kept(store, folder, start, end, judge)
