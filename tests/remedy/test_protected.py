@@ -118,6 +118,26 @@ def test_a_socket_that_starts_instances_of_a_protected_template_is_left_alone() 
         assert planned(made, "plain.socket").steps
 
 
+def test_an_instance_that_runs_and_no_file_names_is_met_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with root() as made:
+        made.unit("ecs.service").unit("far.service")
+        monkeypatch.setattr(FileManager, "dependents", lambda self, unit: _RUNNING.get(unit, ()))
+        manager = manager_of(made)
+        manager.set(**dict.fromkeys(("ecs.service", "w@7.service", "sshd@7.service"), "active"))
+        with Directory(str(made.root)) as tree:
+            protection = Protection(read_units(tree), known_agents(), manager=manager)
+            assert protection.stopped_with(["far.service"]) == ("w@7.service",)
+            for unit in ("ecs.service", "far.service"):
+                guard = protection.built_in(unit)
+                assert (guard is not None) == (unit == "ecs.service"), guard
+        plan = Plan("x", "t", (stop_unit("ecs.service", "r"),))
+        with pytest.raises(Refused, match=r"sshd@7.service stops with it, and is protected"):
+            carry_out.apply(plan, node(made.root, manager=manager), Consent(True, True))
+
+
+_RUNNING = {"ecs.service": ("x@1.service",), "x@1.service": ("sshd@7.service",), "far.service": ("w@7.service",)}
+
+
 def test_nothing_is_started_that_a_protected_unit_would_be_stopped_for() -> None:
     with root() as made:
         made.unit("theirs.service").unit(KUBELET, "[Unit]\nConflicts=theirs.service\n")
@@ -138,6 +158,11 @@ def test_nothing_is_started_that_a_protected_unit_would_be_stopped_for() -> None
                     assert why_not(step, tree, protection)
                 assert not why_not(reset_failed(unit, "r"), tree, protection)
             assert not why_not(start_unit("fine.service", "r"), tree, protection)
+            manager = manager_of(made)
+            for state in ("active", "inactive"):
+                manager.set(**{KUBELET: state})
+                protection = Protection(read_units(tree), known_agents(), manager=manager)
+                assert bool(protection.why_not_start("ours.service")) == (state == "active")
 
 
 @given(st.text())

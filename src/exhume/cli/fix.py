@@ -167,7 +167,7 @@ def _plan(args: argparse.Namespace, node: "Node", report: "Told | None") -> "Pla
         policy = read_policy(args.policy)
     with ExitStack() as stack:
         tree = stack.enter_context(Directory(args.host))
-        protection = Protection(read_units(tree), known_agents(), policy)
+        protection = Protection(read_units(tree), known_agents(), policy, node.manager)
         wishes = Wishes(args.keep, args.force, args.reboot, thresholds.zombies_floor)
         return expected(Planner(node, tree, protection, wishes).plan(args.target, report), node)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from exhume.errors import ExhumeError, Refused, Unreadable
 from exhume.node.root import Root
-from exhume.node.units import DEADLINE_S, Call, Reply, connected
+from exhume.node.units import DEADLINE_S, Call, Reply, booted, connected
 from exhume.remedy import logind
 from exhume.text import printable
 
@@ -24,6 +24,8 @@ RELOAD_S = 180.0
 
 INTERFACE = "org.freedesktop.systemd1.Manager"
 _PATH = "/org/freedesktop/systemd1"
+# The inverse of Requires=, Requisite=, BindsTo= and PartOf=, and PropagatesStopTo= (org.freedesktop.systemd1(5)).
+_STOPPED = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 # systemd.unit(5): letters, digits, ":-_.\\" and "@"; at most 255 characters, with a suffix.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.(?:service|socket|target|timer|path|mount|automount|swap|slice|scope|device)")
@@ -49,6 +51,7 @@ class UnitState:
 
 class Manager(Protocol):
     def state(self, unit: str) -> UnitState: ...
+    def dependents(self, unit: str) -> tuple[str, ...]: ...
     def stop(self, unit: str) -> None: ...
     def start(self, unit: str, mode: str = "replace") -> None: ...
     def restart(self, unit: str) -> None: ...
@@ -76,6 +79,16 @@ class Systemd:
                 raise ExhumeError(f"systemd does not tell the state of {printable(unit)}: {_said(reply)}")
             got.append(reply.body)
         return UnitState(*got)
+
+    def dependents(self, unit: str) -> tuple[str, ...]:
+        """What systemd stops with it, of what is loaded: instances that no file names are among them."""
+        path = f"{_PATH}/unit/{_label(checked(unit))}"
+        asked = [
+            (path, "org.freedesktop.DBus.Properties", "Get", "ss", ("org.freedesktop.systemd1.Unit", name)) for name in _STOPPED
+        ]
+        # A template has no object, and systemd before 249 not the last of them.
+        lists = [reply.body for reply in self._call(asked) if not reply.error and isinstance(reply.body, list)]
+        return tuple(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
 
     def stop(self, unit: str) -> None:
         self._manage("StopUnit", "ss", (checked(unit), "replace"), unless=_NO_SUCH_UNIT)
@@ -131,9 +144,10 @@ def running(root: Root) -> Systemd | None:
     """The manager of a root, None if none runs there: a tree or an image that is not booted.
 
     Of this machine's own root sd_booted(3) tells. Another root with that directory may be a container, or a copy of a live
-    node's files, and only one of them answers.
+    node's files, and only one of them answers. An image that is built in a chroot has the /proc and /run of the machine that
+    builds it, whose manager is not the image's.
     """
-    if not os.path.isdir(root.at("run/systemd/system")):
+    if not booted(root) or _lent(root):
         return None
     if not root.same_kernel():
         try:
@@ -142,6 +156,17 @@ def running(root: Root) -> Systemd | None:
         except Unreadable:
             return None
     return Systemd(root)
+
+
+def _lent(root: Root) -> bool:
+    """Whether what is at /proc of another root is of an init that has yet another root. False where that cannot be seen."""
+    if root.own:
+        return False
+    try:
+        init, here = os.stat(root.at("proc/1/root/.")), os.stat(root.path)
+    except OSError:
+        return False
+    return (init.st_dev, init.st_ino) != (here.st_dev, here.st_ino)
 
 
 def as_command(member: str, *arguments: str) -> str:

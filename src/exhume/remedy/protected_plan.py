@@ -47,7 +47,7 @@ def refuse_protected(plan: Plan, node: Node) -> None:
     if not any(step.kind in _ON_UNITS | _ON_FILES or step.paths for step in plan.steps):
         return
     with Directory(node.root.path) as tree:
-        protection = Protection(read_units(tree), known_agents())
+        protection = Protection(read_units(tree), known_agents(), manager=node.manager)
         for step in plan.steps:
             if why := why_not(step, tree, protection) or _outside(step, node):
                 raise Refused(f"nothing was changed: {step.kind} {printable(step.target)} must not be: {why}")

@@ -14,6 +14,7 @@ from exhume.image.systemd.dependencies import fill, triggered
 from exhume.image.systemd.graph import PULLS
 from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.units import Units
+from exhume.remedy.manager import Manager
 from exhume.remedy.protected import ACTED_ON, built_in
 from exhume.text import printable
 from exhume.verdict.policy import Policy
@@ -39,10 +40,19 @@ class Guard:
 
 
 class Protection:
-    """What must not be touched on one node, by its unit files."""
+    """What must not be touched on one node, by its unit files and, where a manager runs, by what it has loaded: a running
+    instance of a template need not be named in any file."""
 
-    def __init__(self, units: Units, catalogue: Catalogue | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        units: Units,
+        catalogue: Catalogue | None = None,
+        policy: Policy | None = None,
+        manager: Manager | None = None,
+    ) -> None:
         self.units = units
+        self._manager = manager
+        self._loaded: dict[str, tuple[str, ...]] = {}
         self._catalogue = catalogue
         self._policy = policy
         self._named: dict[str, str] = {}
@@ -81,7 +91,7 @@ class Protection:
         """Why a unit must not be started: systemd would stop a protected one for it (Conflicts=). Empty if it may."""
         for unit in self._started_with(self.units.canonical(name)):
             both = (*self.units.graph.of(unit, "Conflicts"), *self.units.graph.onto(unit, "Conflicts"))
-            for other in (each for each in both if each not in _DOWN):
+            for other in (each for each in both if each not in _DOWN and not self._down(each)):
                 met = [
                     each for each in (other, *self.stopped_with([other])) if names.kind(each) in ACTED_ON and self.named(each)
                 ]
@@ -89,6 +99,9 @@ class Protection:
                     through = f", which {printable(name)} starts," if unit != self.units.canonical(name) else ""
                     return f"{printable(unit)}{through} conflicts with {printable(met[0])}, which is protected"
         return ""
+
+    def _down(self, unit: str) -> bool:
+        return self._manager is not None and self._manager.state(unit).down
 
     def _started_with(self, own: str) -> tuple[str, ...]:
         """It, and what it pulls in; not by targets, nor what is protected, which run already."""
@@ -130,11 +143,18 @@ class Protection:
         first = frozenset(queue)
         known = dict.fromkeys(queue)
         for name in queue:  # grows as it goes
-            for other in (*self.units.graph.onto(name, *STOPS), *self._propagates.get(name, ())):
+            for other in (*self.units.graph.onto(name, *STOPS), *self._propagates.get(name, ()), *self._dependents(name)):
                 if other not in known:
                     known[other] = None
                     queue.append(other)
         return tuple(name for name in known if name not in first)
+
+    def _dependents(self, name: str) -> tuple[str, ...]:
+        if self._manager is None or names.form(name) == "template":
+            return ()
+        if name not in self._loaded:
+            self._loaded[name] = tuple(self.units.canonical(each) for each in self._manager.dependents(name))
+        return self._loaded[name]
 
     def triggers(self, own: str) -> tuple[str, ...]:
         """The timers, sockets, paths and automounts that start it."""
