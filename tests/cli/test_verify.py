@@ -165,6 +165,8 @@ def test_of_a_recording_with_a_reboot_the_incident_is_taken_and_not_the_well_min
     printed = capsys.readouterr()
     assert "the last incident is taken, 2025-04-07 04:2" in printed.err
     assert re.search(r"passed +rate of the leak +6", printed.out)
+    assert main(["verify", "--before", rebooted, "--after", rebooted]) == 0, "after is the last boot"
+    assert "5 min after" in capsys.readouterr().out
 
 
 def test_a_before_of_another_node_is_said(tmp_path: Path, cured: str, capsys: CAPTURE) -> None:

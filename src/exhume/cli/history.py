@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SCHEMA = "exhume.history/1"
 DESCRIPTION = """\
 Lists what exhume fix did to this node, the oldest first: when, by whom, why, what became of each step, and the proof that it
-worked, where exhume fix --verify made one. It is read from the node's own journal, /var/lib/exhume/remedy."""
+worked, where exhume verify made one. It is read from the node's own journal, /var/lib/exhume/remedy."""
 EPILOG = """\
 examples:
   sudo exhume history

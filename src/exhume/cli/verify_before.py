@@ -41,9 +41,10 @@ def recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thre
         return _whole(_of_window(args.dir, window, f"{option} {said}"), option, said)
     folder = Folder(place(said))
     first, last = folder.window
-    if last - first <= _AS_IT_IS_NS and len(folder.boots) == 1:
+    boots = min(2, len(folder.boots)) if option == "--before" else 1
+    if last - first <= _AS_IT_IS_NS and boots == 1:
         return _whole(folder.load(), option, said)
-    found = _last_of_boots(place(said), thresholds)
+    found = _last_of_boots(place(said), thresholds, boots)
     if found is None:
         raise ExhumeError(
             f"{said} has {moments.lasting(last - first)} and no incident in it: say which part with --dir and T..T"
@@ -101,7 +102,9 @@ def _window(text: str) -> "tuple[moments.Moment, moments.Moment] | None":
 def _incident(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
     """The last one of the flight recorder's folder."""
     try:
-        found = _last_of_boots(args.dir, thresholds)
+        from exhume.recording.folder import Folder
+
+        found = _last_of_boots(args.dir, thresholds, min(2, len(Folder(args.dir).boots)))
     except ExhumeError:  # nothing is recorded, or what reads recordings is not installed
         return None
     if found is None:
@@ -111,11 +114,11 @@ def _incident(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording 
     return folder.load(*times)
 
 
-def _last_of_boots(path: str, thresholds: "Thresholds") -> "tuple[Folder, tuple[int, int]] | None":
+def _last_of_boots(path: str, thresholds: "Thresholds", boots: int) -> "tuple[Folder, tuple[int, int]] | None":
     """The last incident of the last boot or, after a reboot, of the one before."""
     from exhume.recording.folder import Folder
 
-    for boot in range(0, -min(2, len(Folder(path).boots)), -1):
+    for boot in range(0, -boots, -1):
         folder = Folder(path, boot)
         times = _last_incident(folder, thresholds)
         if times is not None:
