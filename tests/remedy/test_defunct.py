@@ -122,6 +122,14 @@ def test_what_takes_the_machine_down_when_it_ends_is_not_restarted(place: Place)
     assert "takes the machine down when it ends" in plan.relief[0].why
 
 
+def test_what_conflicts_with_a_protected_unit_is_not_restarted(place: Place) -> None:
+    place.put(f"{LIB}/ecs.service", f"[Unit]\nConflicts=kubelet.service\n{AGENT}")
+    parent_in(place, "/system.slice/ecs.service")
+    plan = offered(place, Wishes(force=True))
+    assert kinds(plan) == [("signal-parent", "4711:100")]
+    assert "ecs.service is not started: ecs.service conflicts with kubelet.service" in plan.relief[0].why
+
+
 def test_a_name_that_no_unit_has_is_not_restarted(place: Place) -> None:
     parent_in(place, "/system.slice/e c\x1bs.service")
     plan = offered(place)

@@ -224,6 +224,17 @@ def test_what_does_nothing_is_started_so_that_what_needs_it_goes_on(place: Place
     ]
 
 
+@pytest.mark.parametrize("whose", ["ecs", "client"])
+def test_what_conflicts_with_a_protected_unit_is_not_started(place: Place, whose: str) -> None:
+    assert place.manager is not None
+    place.put(f"{LIB}/client.service", f"[Unit]\nRequires=ecs.service\n{AGENT}")
+    place.put(f"{ETC}/{whose}.service.d/x.conf", "[Unit]\nConflicts=kubelet.service\n")
+    place.manager.set(**{"client.service": "active", "ecs.service": "activating"})
+    with pytest.raises(Refused, match=rf"{whose}\.service is not started: {whose}\.service conflicts with kubelet\.service"):
+        place.plan("ecs.service", wishes=Wishes(keep="do-nothing"))
+    assert place.plan("ecs.service", wishes=Wishes(keep="no-restart")).steps
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

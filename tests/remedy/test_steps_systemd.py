@@ -18,7 +18,7 @@ from exhume.remedy.node import Node, at
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.steps.files import make_link, remove_link, write_file
-from exhume.remedy.steps.units import reload, reset_failed, restart_unit, start_unit, stop_unit
+from exhume.remedy.steps.units import reload, reset_failed, start_unit, stop_unit
 from tests import systemd
 from tests.remedy.nodes import Crash
 
@@ -213,14 +213,6 @@ def test_a_unit_is_started_and_stopped_again_by_undo(machine: systemd.Machine, n
     failed = carry_out.apply(one(start_unit("broken.service", "a test")), node, ALL)
     assert "is failed (failed), not active" in failed.events[0].note
     carry_out.undo(node)
-
-
-def test_a_restart_gives_a_unit_another_process(machine: systemd.Machine, node: Node) -> None:
-    asked = ["systemctl", "show", "--value", "--property=MainPID", "steady@b.service"]
-    before = machine.run(asked).stdout
-    carry_out.apply(one(restart_unit("steady@b.service", "a test")), node, ALL)
-    assert machine.run(asked).stdout != before
-    assert active(machine, "steady@b.service") == "active"
 
 
 def test_what_systemd_refuses_is_a_sentence(machine: systemd.Machine, node: Node) -> None:

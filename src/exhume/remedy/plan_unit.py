@@ -118,7 +118,12 @@ class UnitPlanner:
         if guard is not None and not self._force:
             raise Refused(f"{guard.sentence}; --force restarts it all the same, and them with it")
         self._no_harm([*self._protection.stopped_with([own]), own])
+        self._startable(own)
         return restart_unit(own, why, parent, "high", deadline_s=self._patience(own))
+
+    def _startable(self, unit: str) -> None:
+        if why := self._protection.why_not_start(unit):
+            raise Refused(f"{printable(unit)} is not started: {why}")
 
     def _no_harm(self, stopped: list[str]) -> None:
         """Refused where the end of a unit is the machine's: a stop is an end, and one that takes too long a failure.
@@ -180,6 +185,8 @@ class UnitPlanner:
             return []
         following = self._following([own]) if not state.down else []
         self._no_harm([*following, own])
+        for unit in (own, *following):
+            self._startable(unit)
         steps: list[Step] = []
         for other in following:
             steps += self._stop(other, f"systemd stops it with {printable(own)}; it is started again below")

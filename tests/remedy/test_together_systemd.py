@@ -1,0 +1,141 @@
+"""On a real systemd: what stops together comes back together, a restart takes others along, who delays a reboot is told.
+
+The container's reboot.target leads nowhere.
+"""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from exhume.image.directory import Directory
+from exhume.image.systemd.units import read_units
+from exhume.remedy import carry_out, journal
+from exhume.remedy.carry_out import AGAIN, Consent
+from exhume.remedy.defunct import offers
+from exhume.remedy.manager import Systemd
+from exhume.remedy.node import Node, at
+from exhume.remedy.operations import Operations
+from exhume.remedy.plan import Planner, Wishes
+from exhume.remedy.plan_model import Plan
+from exhume.remedy.plan_unit import UnitPlanner
+from exhume.remedy.protected_units import Protection
+from tests import systemd
+from tests.remedy.test_steps_systemd import active, tree, wait
+
+pytestmark = pytest.mark.ci
+
+SLEEPS = "[Service]\nExecStart=/bin/sleep infinity\n"
+UNITS = {
+    "hangs.socket": "[Socket]\nListenStream=/run/hangs\n",
+    "hangs.service": f"[Unit]\nRequires=hangs.socket\n{SLEEPS}",
+    "guest.service": f"[Unit]\nBindsTo=hangs.service\nAfter=hangs.service\n{SLEEPS}",
+    "apart.socket": "[Socket]\nListenStream=/run/apart\n[Install]\nWantedBy=sockets.target\n",
+    "apart.service": SLEEPS,
+    "lazy.service": "[Service]\nExecStart=/bin/sh -c 'sleep 0 & exec sleep infinity'\n",
+    "needs-lazy.service": f"[Unit]\nRequires=lazy.service\nAfter=lazy.service\n{SLEEPS}",
+    "reboot.target": "[Unit]\nDescription=Leads nowhere\n",
+}
+UP = ("hangs.socket", "hangs.service", "guest.service", "apart.socket", "apart.service")
+ALL = Consent(True, True)
+LOGIND = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager".split()
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[systemd.Machine]:
+    if why := systemd.unavailable():
+        pytest.skip(why)
+    with systemd.boot(UNITS) as booted:
+        booted.run(["systemctl", "enable", "apart.socket"])
+        booted.run(["systemctl", "start", "hangs.socket", "apart.socket"])
+        booted.run(["systemctl", "start", *UP, "lazy.service", "needs-lazy.service"])
+        yield booted
+
+
+@pytest.fixture
+def node(machine: systemd.Machine) -> Iterator[Node]:
+    yield at(machine.root)
+    shutil.rmtree(machine.root + journal.DIRECTORY, ignore_errors=True)
+
+
+def states(machine: systemd.Machine, *units: str) -> list[str]:
+    asked = "Id LoadState ActiveState SubState UnitFileState NeedDaemonReload".split()
+    return machine.run(["systemctl", "show", *(f"--property={name}" for name in asked), "--", *units]).stdout.splitlines()
+
+
+def planned(machine: systemd.Machine, target: str, wishes: Wishes) -> Plan:
+    with Directory(machine.root) as found:
+        return Planner(at(machine.root), found, Protection(read_units(found)), wishes).plan(target)
+
+
+@pytest.mark.parametrize("name", ["hangs", "apart"])
+def test_a_service_that_stops_with_its_socket_is_back_after_undo(machine: systemd.Machine, node: Node, name: str) -> None:
+    assert wait(lambda: all(active(machine, unit) == "active" for unit in UP))
+    before, files = states(machine, *UP), tree(machine)
+    plan = planned(machine, f"{name}.service", Wishes(force=True))
+    stops = [step.target for step in plan.steps if step.kind == "stop-unit"]
+    assert stops == ["hangs.socket", "guest.service", "hangs.service"] if name == "hangs" else ["apart.socket", "apart.service"]
+    outcome = carry_out.apply(plan, node, ALL)
+    assert outcome.exit_code == 0, outcome
+    assert {active(machine, unit) for unit in stops} <= {"inactive", "failed"}
+    undone = carry_out.undo(node)
+    assert undone.exit_code == 0, undone
+    assert wait(lambda: states(machine, *UP) == before), (states(machine, *UP), before)
+    assert tree(machine) == files
+
+
+def test_what_is_started_while_it_is_being_masked_does_not_stay_up(machine: systemd.Machine, node: Node) -> None:
+    class Meddling(Operations):
+        """Somebody starts it right before systemd reads the mask."""
+
+        def happened(self, what: str) -> None:
+            if what == "rename apart.service":
+                machine.run(["systemctl", "start", "apart.service"])
+
+    before = states(machine, *UP)
+    outcome = carry_out.apply(planned(machine, "apart.service", Wishes()), at(machine.root, Meddling()), ALL)
+    assert [event.note for event in outcome.events if event.note == AGAIN] == [AGAIN]
+    assert active(machine, "apart.service") == "inactive"
+    assert carry_out.undo(node).exit_code == 0
+    assert wait(lambda: states(machine, *UP) == before)
+
+
+def test_a_restart_ends_the_parent_and_starts_again_what_stops_with_it(machine: systemd.Machine, node: Node) -> None:
+    with Directory(machine.root) as found:
+        protection = Protection(read_units(found))
+        refused, relief = offers(node.root, protection, UnitPlanner(found, protection, node.manager))
+        steps, _ = offers(node.root, protection, UnitPlanner(found, protection, node.manager, force=True))
+    assert not [step for step in refused if step.kind == "restart-unit"]
+    assert any("it is needed by needs-lazy.service" in one.why for one in relief)
+    (restart,) = [step for step in steps if step.kind == "restart-unit"]
+    assert restart.target == "lazy.service"
+    pid = machine.run(["systemctl", "show", "--value", "--property=MainPID", "lazy.service"]).stdout.strip()
+    assert restart.link.partition(":")[0] == pid
+    plan = Plan("lazy.service", "a test", (restart,))
+    outcome = carry_out.apply(plan, node, ALL)
+    assert [event.what for event in outcome.events] == ["done"], outcome
+    assert machine.run(["systemctl", "show", "--value", "--property=MainPID", "lazy.service"]).stdout.strip() not in (pid, "0")
+    assert wait(lambda: active(machine, "needs-lazy.service") == "active")
+    assert [event.note for event in carry_out.apply(plan, node, ALL).events] == [carry_out.ALREADY]
+
+
+def test_whoever_delays_a_shutdown_is_told_of_a_reboot(machine: systemd.Machine, node: Node) -> None:
+    def preparing() -> str:
+        return machine.run(["busctl", "get-property", *LOGIND, "PreparingForShutdown"]).stdout.strip()
+
+    assert wait(lambda: active(machine, "systemd-logind.service") == "active")
+    delays = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "--who=kubelet", "sleep", "infinity"]
+    machine.run(["systemd-run", "--unit=delays.service", *delays])
+    assert wait(lambda: "kubelet" in machine.run(["systemd-inhibit", "--list", "--no-legend"]).stdout)
+    assert preparing() == "b false"
+    manager = node.manager
+    assert isinstance(manager, Systemd)
+    manager.reboot()
+    assert preparing() == "b true"
+    assert active(machine, "reboot.target") == "inactive"
+    machine.run(["systemctl", "stop", "delays.service"])
+    assert wait(lambda: active(machine, "reboot.target") == "active")
+    machine.run(["systemctl", "stop", "reboot.target"])
+    machine.run(["systemctl", "stop", "systemd-logind.service"])
+    manager.reboot()
+    assert wait(lambda: active(machine, "reboot.target") == "active")
