@@ -44,9 +44,16 @@ def test_the_whole_of_a_long_recording_is_shown_without_its_samples(long: str, m
     someone = browser(view(long))
     assert someone.api("about")["ready"] == 1.0
     assert None not in someone.api("overview", columns=300)["busy"]
-    assert len(someone.api("lanes", columns=300)["cores"]) == 2
+    lanes = someone.api("lanes", columns=300)
+    assert len(lanes["cores"]) == 2
+    assert lanes["source"] == "summary"  # a shorter window has counters, too
     assert someone.api("heat")["columns"] == 900
     assert someone.api("first") == {"about": someone.api("about"), "heat": None}  # the page asks for it when it is there
+
+
+def test_of_samples_without_counters_none_are_promised(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+    assert browser(view(recorded)).api("lanes", columns=3)["source"] == "samples"
 
 
 def test_the_first_answer_about_many_segments_opens_none_of_them_to_count(long: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ class Builder:
         self._done = 0
         """Cells up to here cannot change any more."""
         self._ticks: bool | None = None
+        self._sampled = False
+        """Something of the cores came from stack samples."""
         self._first_pass, self._second_pass = 0.0, 0.0
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -80,6 +82,16 @@ class Builder:
     def lines_ready(self) -> float:
         return self._second_pass
 
+    @property
+    def source(self) -> str:
+        """What the cores of the outline are made of: `ticks`, `samples`, or the `summary` of samples where a shorter window
+        has the ticks, too, and with them steal."""
+        if not self._sampled and (self._first_pass or not self._store.hz):
+            return "ticks"
+        # What we recorded ourselves has them as a rule; what was brought in from elsewhere has not.
+        counted = self._ticks if self._ticks is not None else "format" not in self._store.folder.about
+        return "summary" if counted else "samples"
+
     def marks(self, start: int, end: int) -> Marks:
         with self._lock:
             parts = list(self._marks.values())
@@ -107,6 +119,8 @@ class Builder:
                     self._some.set()
         if self._stop.is_set():
             return
+        if ranges:
+            self._has_ticks(folder)
         for number, part in enumerate(ranges, 1):
             if self._stop.is_set():
                 return
@@ -140,6 +154,7 @@ class Builder:
         outline = self.outline
         summary = folder.summary(outline.moment(start), outline.moment(end))
         if len(summary.time):
+            self._sampled = True
             outline.put(start, end, summary)
             return
         outline.put(start, end, EMPTY)
@@ -151,7 +166,7 @@ class Builder:
                 outline.put(first, last, *as_summary(counted, outline.moment(first), outline.width))
 
     def _has_ticks(self, folder: Folder) -> bool:
-        if self._ticks is None:
+        if not self._ticks and (self._ticks is None or self._store.live):
             self._ticks = folder.count("cpu") > 0
         return self._ticks
 

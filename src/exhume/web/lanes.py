@@ -73,7 +73,7 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
     # By cells here, not by the width of the column: what a column has is one cell's.
     width = np.diff(edges) / SECOND
     shares = counts / np.maximum(a_cell, 1)
-    return Counted(found, shares * width, 1.0), "samples" if view.store.hz else "ticks", min(share, view.builder.ready)
+    return Counted(found, shares * width, 1.0), view.builder.source, min(share, view.builder.ready)
 
 
 def _cores(counted: Counted, edges: Ints, window: tuple[int, int], most: int | None) -> list[dict[str, Any]]:
