@@ -314,6 +314,14 @@ SHARED: dict[str, Callable[[Made], object]] = {
         (made.root / LIB / "sshd@.service.d").mkdir(),
         made.link(f"{ETC}/ecs.service.d", f"/{LIB}/sshd@.service.d"),
     ),
+    "ours is a link to that of an instance without a file": lambda made: (
+        (made.root / ETC / "getty@tty1.service.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", "getty@tty1.service.d"),
+    ),
+    "ours is a link to that of a slice": lambda made: (
+        (made.root / ETC / "system.slice.d").mkdir(),
+        made.link(f"{ETC}/ecs.service.d", "system.slice.d"),
+    ),
     "ours is a link to its alias's": lambda made: (
         made.link(f"{ETC}/innocent.service", f"/{LIB}/{KUBELET}"),
         (made.root / ETC / "innocent.service.d").mkdir(),

@@ -7,6 +7,7 @@ from exhume.image.systemd import names
 from exhume.image.systemd.fragments import families
 from exhume.image.systemd.places import destination
 from exhume.image.tree import MOST_LINKS, Tree
+from exhume.remedy.protected import ACTED_ON
 from exhume.remedy.protected_units import Protection
 
 
@@ -14,24 +15,29 @@ def reader(path: str, tree: Tree, protection: Protection) -> str:
     """The protected unit whose drop-ins or dependencies are, or would be, at a path or in its directory; empty if none."""
     path = real_path(tree, path)
     directory = posixpath.dirname(path)
-    seen: set[str] = set()
-    for unit in protection.names:
-        for place in _directories(unit, protection):
-            if place in seen:
-                continue
-            seen.add(place)
-            files = (f"{place}/{name}" for name in tree.names(place) if name.endswith(".conf"))
-            if directory in _hops(tree, place) or any(path in _hops(tree, file) for file in files):
-                return unit
+    for place, unit in _directories(protection).items():
+        files = (f"{place}/{name}" for name in tree.names(place) if name.endswith(".conf"))
+        if directory in _hops(tree, place) or any(path in _hops(tree, file) for file in files):
+            return unit
     return ""
 
 
-def _directories(unit: str, protection: Protection) -> Iterator[str]:
-    layout = protection.units.layout
-    for name in (unit, *protection.units.aliases(unit)):
-        for family in (*families(name), names.kind(name)):
-            yield from layout.drop_ins.get(family, ())
-            yield from (posixpath.dirname(link.path) for link in layout.links.get(family, ()))
+def _directories(protection: Protection) -> dict[str, str]:
+    """The directories beside unit files that a protected unit reads, and which one it is."""
+    units = protection.units
+    layout = units.layout
+    readers: dict[str, str] = {}
+    for unit in protection.names:
+        for name in (unit, *units.aliases(unit)):
+            readers |= dict.fromkeys((*families(name), names.kind(name)), unit)
+    found: dict[str, str] = {}
+    for stem, places in layout.drop_ins.items():
+        if unit := readers.get(stem) or (stem if names.valid(stem) and protection.named(stem) else ""):
+            found |= dict.fromkeys(places, unit)
+    for stem, links in layout.links.items():
+        if unit := readers.get(stem) or (stem if names.kind(stem) in ACTED_ON and protection.named(stem) else ""):
+            found |= dict.fromkeys((posixpath.dirname(link.path) for link in links), unit)
+    return found
 
 
 def _hops(tree: Tree, path: str) -> Iterator[str]:

@@ -4,7 +4,8 @@ limits. The kernel would let it go all the same."""
 import os
 import re
 
-from exhume.errors import ExhumeError, Unreadable
+from exhume.errors import ExhumeError
+from exhume.node import inside
 from exhume.node.owners import owner
 from exhume.node.root import read_at
 from exhume.remedy.manager import Manager
@@ -28,7 +29,7 @@ class Claims:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._up: dict[str, bool] = {}
-        self._sees_pods = _sees_pods(node)
+        self._sees_pods = any(inside.names(node.root, PODS, 1))
 
     def unit_or_pod(self, path: str) -> bool:
         whose = owner(path)
@@ -42,7 +43,11 @@ class Claims:
             return True  # what a container has inside is its own, and whether that lives is not told by its path
         # A pod whose images are being pulled has an empty group; its directory goes when the kubelet is done with it. Where
         # none has one, the kubelet's directory is elsewhere (--root-dir), and which pods live is not known.
-        return bool(whose.pod) and (not self._sees_pods or self._node.root.exists(f"{PODS}/{whose.pod}"))
+        return bool(whose.pod) and (not self._sees_pods or self._has_directory(whose.pod))
+
+    def _has_directory(self, pod: str) -> bool:
+        path = inside.resolve(self._node.root, f"{PODS}/{pod}")
+        return path is None or self._node.root.exists(path)
 
     def _runs(self, manager: Manager | None, unit: str) -> bool:
         """Where nobody can be asked, what bears a unit's name is left to it."""
@@ -52,13 +57,6 @@ class Claims:
             except ExhumeError:
                 self._up[unit] = True
         return self._up[unit]
-
-
-def _sees_pods(node: Node) -> bool:
-    try:
-        return bool(node.root.names(PODS))
-    except Unreadable:
-        return False
 
 
 def limited(parent: int, name: str, path: str) -> bool:
