@@ -80,6 +80,7 @@ def test_what_the_catalogue_protects_is_protected() -> None:
             "/opt/x/bin/dockerd -H fd://",
         ),
         *("/bin/sh -c 'exec kubelet $ARGS'", "/usr/bin/env kubelet", '/bin/bash -ec "ulimit -n 1; /usr/bin/crio"'),
+        *("/bin/sh -c '/opt/datadog-agent/bin/agent; exec /usr/sbin/opensm'",),
         *("@!!/usr/sbin/sshd sshd -D", "/usr/sbin/opensm", "/usr/bin/nice /usr/sbin/NetworkManager"),
     ],
 )

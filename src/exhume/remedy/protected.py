@@ -89,11 +89,11 @@ def built_in(unit: str, catalogue: Catalogue | None = None, command: Collection[
         whose = "; a scope is a session or a container, and is ended by whoever made it" if kind == "scope" else ""
         return f"a {kind} is not acted on: only services, sockets, timers and paths are{whose}"
     programs = tuple(dict.fromkeys(each for line in command for each in _programs(line)))
-    if ran := [each for each in programs if _last(each) in RUNS]:
-        return f"it runs {printable(ran[0])}, without which the node, its network or the way to it is lost"
+    if known := [each for each in programs if _last(each) in RUNS]:
+        return f"it runs {printable(known[0])}, without which the node, its network or the way to it is lost"
     # By its name and by what it runs apart: the catalogue goes by the name where it knows one.
-    for service in (Service(unit, "unit", "", starts=False), Service("", "unit", "", starts=False, command=programs)):
-        agent = catalogue.recognise(service) if catalogue is not None else None
+    for name, ran in ((unit, ()), *(("", (each,)) for each in programs)):
+        agent = catalogue.recognise(Service(name, "unit", "", starts=False, command=ran)) if catalogue is not None else None
         if agent is not None and agent.protected:
             return f"it belongs to {agent.name}, without which the node, its network or the way to it is lost"
     return ""
