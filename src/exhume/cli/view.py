@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from exhume.cli import moments, opening
@@ -212,10 +212,9 @@ def _told(args: argparse.Namespace, listening: "Listening") -> Iterator[None]:
         sys.stdout.flush()
         if args.host not in ("127.0.0.1", "localhost", "::1"):
             sys.stderr.write("exhume: this is not encrypted: whoever can listen on the way can read it, and the token\n")
-        if not args.no_open and _has_display():
-            _open(listening.url)
-        sys.stderr.write("exhume: Ctrl-C ends it\n")
-        yield
+        with _browser(args, listening.url):
+            sys.stderr.write("exhume: Ctrl-C ends it\n")
+            yield
     except KeyboardInterrupt:
         sys.stderr.write("\n")
     finally:
@@ -248,9 +247,13 @@ def _has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _open(url: str) -> None:
-    """Beside us: a browser may take its time to start. It waits for our answer, since we listen already."""
-    import threading
-    import webbrowser
+def _browser(args: argparse.Namespace, url: str) -> AbstractContextManager[None]:
+    """Where there is a display. Not as root: a browser is nothing to give a machine to."""
+    if args.no_open or not _has_display():
+        return nullcontext()
+    if os.geteuid() == 0:
+        sys.stderr.write("exhume: no browser is opened as root: open the address yourself\n")
+        return nullcontext()
+    from exhume.web.showing import shown
 
-    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+    return shown(url)
