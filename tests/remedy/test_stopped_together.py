@@ -76,17 +76,17 @@ def test_a_socket_that_others_need_stays(place: Place) -> None:
 class Eager(FileManager):
     """Somebody starts a unit while its mask is being made, and before systemd has read it."""
 
-    def __init__(self, root: Path, unit: str, stops: bool = True) -> None:
+    def __init__(self, root: Path, unit: str, starts: str = "") -> None:
         super().__init__(root, root / "manager")
-        self._unit, self._stops = unit, stops
+        self._unit, self._starts, self.stops = unit, starts or unit, True
 
     def reload(self) -> None:
         if (self._root / UNITS / self._unit).is_symlink():
-            self._become([self._unit], "active", f"somebody starts {self._unit}")
+            self._become([self._starts], "active", f"somebody starts {self._starts}")
         super().reload()
 
     def stop(self, unit: str) -> None:
-        if self._stops or "reload" not in self.calls:
+        if self.stops or "reload" not in self.calls:
             super().stop(unit)
 
 
@@ -96,8 +96,8 @@ def test_what_is_started_again_before_the_mask_counts_is_stopped_again(place: Pl
     manager.set(**{"ecs.service": state})
     plan = place.plan("ecs.service")
     outcome = carry_out.apply(plan, place.node, ALL)
-    assert [(event.place, event.what) for event in outcome.events[-2:]] == [(len(plan.steps) - 1, "done"), (0, "done")]
-    assert outcome.events[-1].note == AGAIN
+    assert [(event.place, event.what) for event in outcome.events[-2:]] == [(0, "done"), (len(plan.steps) - 1, "done")]
+    assert outcome.events[-2].note == AGAIN
     assert manager.units() == {"ecs.service": "inactive"}
     assert not place.plan("ecs.service").steps
     assert carry_out.undo(place.node).exit_code == 0
@@ -110,25 +110,36 @@ def test_a_death_before_it_was_looked_at_again_does_not_leave_it_up(place: Place
 
     class AtTheReload(Crashing):
         def happened(self, what: str) -> None:
-            self.did.append(what)
-            if "call Reload" in self.did and what == "sync journal":  # that it was done is written down
+            if what == "call Reload":
                 raise Crash
 
     with pytest.raises(Crash):
         carry_out.apply(place.plan("ecs.service"), node(place.root, AtTheReload(0), manager), ALL)
     assert manager.units() == {"ecs.service": "active"}
-    assert [event.note for event in carry_out.resume(place.node).events] == [AGAIN]
+    assert [event.note for event in carry_out.resume(place.node).events] == [AGAIN, ""]
     assert manager.units() == {"ecs.service": "inactive"}
 
 
 def test_what_cannot_be_stopped_again_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.remedy.plan_unit.UnitPlanner._patience", lambda self, unit: 0.05)
-    manager = place.manager = Eager(place.root, "ecs.service", stops=False)
+    manager = place.manager = Eager(place.root, "ecs.service")
+    manager.stops = False
     manager.set(**{"ecs.service": "active"})
     outcome = carry_out.apply(place.plan("ecs.service"), place.node, ALL)
     assert outcome.exit_code == 2
-    assert "is still active" in outcome.events[-1].note
-    assert carry_out.find(place.node, outcome.identity).status == "stopped"
+    assert outcome.events[-1].step.kind == "reload"
+    assert "ecs.service is still active" in outcome.events[-1].note
+    manager.stops = True
+    assert carry_out.resume(place.node).exit_code == 0
+    assert manager.units() == {"ecs.service": "inactive"}
+
+
+def test_what_was_only_stopped_with_it_may_be_started_again(place: Place) -> None:
+    manager = place.manager = Eager(place.root, "ecs.service", starts="client.service")
+    place.put(f"{LIB}/client.service", f"[Unit]\nPartOf=ecs.service\n{AGENT}")
+    manager.set(**{"ecs.service": "active", "client.service": "active"})
+    assert carry_out.apply(place.plan("ecs.service", wishes=Wishes(force=True)), place.node, ALL).exit_code == 0
+    assert manager.units() == {"ecs.service": "inactive", "client.service": "active"}
 
 
 def test_what_the_plan_itself_starts_again_is_not_stopped_again(place: Place) -> None:

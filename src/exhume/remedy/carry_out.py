@@ -184,26 +184,17 @@ class _Course:
 
     def run(self) -> Outcome:
         for place, step in enumerate(self._steps):
-            if self._one.steps[place].became not in ("done", "skipped") and not self._went(place):
-                break
-            if step.kind == "reload" and not all(self._went(other, again=True) for other in self._stopped(place)):
+            if self._one.steps[place].became in ("done", "skipped"):
+                continue
+            try:
+                event = self._do(place, step)
+            except (ExhumeError, OSError) as error:
+                event = Event(place, step, "failed", _sentence(error))
+            self._tell(event)
+            if event.what == "failed":
                 break
         self._book.add("ended")
         return Outcome(self._one.identity, tuple(self._events))
-
-    def _went(self, place: int, again: bool = False) -> bool:
-        """Whether the plan goes on after this step. `again`: it is looked at once more, and said only if that was needed."""
-        step = self._steps[place]
-        try:
-            if again and kind_of(step).done(step, self._node):
-                return True
-            event = self._do(place, step)
-        except (ExhumeError, OSError) as error:
-            event = Event(place, step, "failed", _sentence(error))
-        if again and event.what == "done":
-            event = Event(place, step, "done", AGAIN)
-        self._tell(event)
-        return event.what != "failed"
 
     def _do(self, place: int, step: Step) -> Event:
         kind = kind_of(step)
@@ -220,6 +211,8 @@ class _Course:
             self._intend(place, before)  # the last: whoever finds this knows that the others are written down
         self._tell(Event(place, step, "begins"))
         note = kind.apply(step, self._node, self._before[place], f"{self._one.identity}-{place}")
+        if step.kind == "reload":
+            self._stop_again(place)
         return Event(place, step, "done", note)
 
     def _foresee(self, place: int) -> None:
@@ -234,12 +227,17 @@ class _Course:
         self._book.add("intent", step=place, before=before)
         self._before[place] = before
 
-    def _stopped(self, place: int) -> list[int]:
-        """What was stopped and is to stay down. Until systemd had read the mask, anything could have started it again."""
-        last = {
-            step.target: other for other, step in enumerate(self._steps[:place]) if step.kind in ("stop-unit", "start-unit")
-        }
-        return [other for other in last.values() if self._steps[other].kind == "stop-unit" and self._agreed(self._steps[other])]
+    def _stop_again(self, place: int) -> None:
+        """What was stopped, and masked or given nothing to run. Until systemd had read that, anything could start it again."""
+        earlier = self._steps[:place]
+        last = {step.target: other for other, step in enumerate(earlier) if step.kind in ("stop-unit", "start-unit")}
+        for unit, other in last.items():
+            step = self._steps[other]
+            changed = any(one.target.endswith(f"/{unit}") or f"/{unit}.d/" in one.target for one in earlier)
+            if step.kind == "stop-unit" and changed and not kind_of(step).done(step, self._node):
+                event = self._do(other, step)
+                if event.what == "done":
+                    self._tell(Event(other, step, "done", AGAIN))
 
     def _agreed(self, step: Step) -> bool:
         return self._consent.irreversible or reversible(step)
