@@ -50,6 +50,25 @@ def test_the_quiet_time_is_as_long_and_nearest_before() -> None:
     assert quiet(recording, early, 39) == (BEGIN + 14 * SECOND, BEGIN + 20 * SECOND)
 
 
+@pytest.mark.parametrize("ns", [30 * 10**6, 3 * 10**8, 4 * SECOND, 90 * SECOND])
+def test_the_quiet_time_is_as_long_as_what_was_chosen(ns: int) -> None:
+    recording = recorded(seconds=200, held=((100.0, 100.0 + ns / 1e9),))
+    focus = (BEGIN + 100 * SECOND, BEGIN + 100 * SECOND + ns)
+    for nearest in (False, True):
+        assert quiet(recording, focus, 39, nearest) == (focus[0] - ns, focus[0])
+
+
+def test_the_nearest_quiet_time_may_be_after() -> None:
+    recording = recorded(held=((40.0, 62.0),))
+    focus = (BEGIN + 61 * SECOND, BEGIN + 62 * SECOND)
+    before, after = quiet(recording, focus, 39), quiet(recording, focus, 39, nearest=True)
+    assert before is not None
+    assert after is not None
+    assert before[1] <= BEGIN + 41 * SECOND
+    assert focus[1] <= after[0] < focus[1] + 3 * SECOND
+    assert after[1] - after[0] == before[1] - before[0] == SECOND
+
+
 def test_where_nothing_was_quiet_before_it_is_after_or_shorter_or_none() -> None:
     first = (BEGIN, BEGIN + 8 * SECOND)
     found = quiet(recorded(seconds=30, held=((0.0, 8.0),)), first, 39)

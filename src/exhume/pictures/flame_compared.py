@@ -17,7 +17,6 @@ LEAST = 0.002
 # A core that is in the kernel for less than this is quiet.
 _QUIET = 0.3
 _SHORTEST_NS = 1_000_000_000
-_LONGEST_NS = 60_000_000_000
 _STEPS = 400
 
 
@@ -65,24 +64,32 @@ def compare(
     return Compared(root, quiet, before if quiet is not None else None, core)
 
 
-def quiet(recording: Recording, focus: tuple[int, int], core: int | None) -> tuple[int, int] | None:
-    """As long as the incident, without complaints of the kernel and with that core not held: the nearest before it, or else
-    after; where nothing was quiet for so long, half as long, and so on."""
+def quiet(recording: Recording, focus: tuple[int, int], core: int | None, nearest: bool = False) -> tuple[int, int] | None:
+    """As long as the incident, without complaints of the kernel and with that core not held: before it, or else after; or the
+    `nearest` on either side. Where nothing was quiet for so long, half as long, and so on."""
     first, last = recording.window
     samples = recording["samples"].ints("time")
     if len(samples):
         first, last = min(first or int(samples.min()), int(samples.min())), max(last, int(samples.max()))
     bad = np.sort(_complaints(recording))
     shares = _shares(recording, core)
-    length = min(_LONGEST_NS, max(_SHORTEST_NS, focus[1] - focus[0]))
-    while length >= _SHORTEST_NS:
+    length = max(1, focus[1] - focus[0])
+    shortest = min(_SHORTEST_NS, length)
+    while length >= shortest:
         step = max(length // 4, (last - first) // _STEPS, 1)
         before = range(focus[0] - length, first - 1, -step)
         after = range(focus[1], last - length + 1, step)
-        for start in (*before, *after):
-            end = start + length
-            if np.searchsorted(bad, start) == np.searchsorted(bad, end) and _calm(shares, start, end):
-                return start, end
+        starts = [*before, *after]
+        if nearest:  # of two as near the one before
+            starts.sort(key=lambda start: focus[0] - length - start if start < focus[0] else start - focus[1])
+        for start in starts:
+            # Away from the incident: counters are not read often enough to tell what less than a second was like.
+            wide = max(length, _SHORTEST_NS)
+            low, high = (max(first, start + length - wide), start + length)
+            if start >= focus[1]:
+                low, high = start, min(last, start + wide)
+            if np.searchsorted(bad, low) == np.searchsorted(bad, high) and _calm(shares, low, high):
+                return start, start + length
         length //= 2
     return None
 

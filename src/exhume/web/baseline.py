@@ -13,7 +13,9 @@ _MOST_SAMPLES = 3_000_000
 
 def baseline(view: View, folder: Folder, focus: tuple[int, int], core: int | None) -> tuple[int, int] | None:
     """None where nothing was quiet around it."""
-    start, end = wanted(focus, view.store.window(folder))
+    whole = view.store.window(folder)
+    start, end = wanted(focus, whole)
+    end = min(whole[1], max(end, focus[1] + focus[0] - start))  # as far after it as before
 
     def find() -> tuple[int, int] | None:
         recording = folder.load(start, end, _TABLES)
@@ -21,7 +23,7 @@ def baseline(view: View, folder: Folder, focus: tuple[int, int], core: int | Non
             if (end - start) / SECOND * max(1, folder.node.cpus) * view.store.hz > _MOST_SAMPLES:
                 return None
             recording.extend(folder.load(start, end, SAMPLED))
-        return quiet(recording, focus, core)
+        return quiet(recording, focus, core, nearest=True)
 
     found: tuple[int, int] | None = view.store.answers.get(("baseline", focus, core, end), find, lambda _: 100)
     return found

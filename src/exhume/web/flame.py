@@ -47,7 +47,9 @@ def _before(
         if given:
             raise Complaint(400, "base=auto chooses the other time by itself: leave base_from and base_to out", "base")
         core = next(iter(choice.cores)) if choice.cores is not None and len(choice.cores) == 1 else None
-        return baseline(view, folder, window, core), "as long, quiet and the nearest"
+        found = baseline(view, folder, window, core)
+        shorter = found is not None and found[1] - found[0] < window[1] - window[0]
+        return found, "quiet and the nearest, but shorter" if shorter else "as long, quiet and the nearest"
     if not given:
         return None, ""
     for name in ("base_from", "base_to"):
