@@ -1,5 +1,6 @@
 """Each question of the page, of a recording of which everything is known."""
 
+import csv
 import gzip
 import json
 import threading
@@ -201,8 +202,29 @@ def test_a_selection_is_exported(user: Browser, form: str) -> None:
         assert "mem_cgroup_nr_lru_pages" in json.dumps(json.loads(answer.content))
     elif form == "csv":
         assert len(answer.content.splitlines()) == 1 + 3 * HZ
+        assert answer.content.splitlines()[1].decode() == (
+            f"{HELD['from_']},3,4242,4242,kubelet,/system.slice/kubelet.service,system,mem_cgroup_nr_lru_pages_[k],"
+            "main;read_[k];mem_cgroup_nr_lru_pages_[k]"
+        )
     else:
         assert b"mem_cgroup_nr_lru_pages" in answer.content
+
+
+def test_a_download_tells_its_length_and_comes_in_parts(user: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.exports._PART_BYTES", 100)
+    whole = user.get("/api/export", {"format": "csv"})
+    head = user.ask("HEAD", "/api/export", {"format": "csv"})
+    assert (head.status, head.content) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"] == str(len(whole.content))
+
+
+def test_a_name_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    def does(second: int, core: int, tick: int) -> Ran:
+        return Ran(core, "=1+1", 'k:@SUM(1) k:-a,"b', 1, "system", 100, "/a") if core == 0 else idle(core, 1)
+
+    answer = browser(view(write(tmp_path / "recording", 1, does))).get("/api/export", {"format": "csv", "cores": 0})
+    (row, *_) = csv.reader(answer.content.decode().splitlines()[1:])
+    assert row[4:] == ["'=1+1", "/a", "system", "'-a,\"b_[k]", "'@SUM(1)_[k];-a,\"b_[k]"]
 
 
 def test_incidents_come_when_they_are_found(recorded: str) -> None:

@@ -179,10 +179,7 @@ class Application:
     def _made(self, view: "View", endpoint: Endpoint, query: "Query") -> Response:
         """In a thread: making JSON of a large tree takes its time, too."""
         found = endpoint.answer(view, query)
-        if isinstance(found, Download):
-            headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-            return Response(b"".join(found.parts), media_type=found.media_type, headers=headers)
-        return answer(found)
+        return found.reply() if isinstance(found, Download) else answer(found)
 
     def _limit(self, weight: str) -> anyio.CapacityLimiter:
         """Made where they are used: they belong to an event loop."""

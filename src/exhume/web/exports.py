@@ -1,6 +1,6 @@
 """GET /api/export: a selection as a file for other tools."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,18 +9,19 @@ from exhume.pictures.flame import plant, select
 from exhume.pictures.folded import folded
 from exhume.profile.exporting import firefox, perfetto, pprof, speedscope
 from exhume.profile.exporting.subject import Subject
-from exhume.recording import table_files
 from exhume.recording.choice import Choice
-from exhume.recording.chosen import loaded, rows
+from exhume.recording.chosen import loaded
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
+from exhume.web import samples_csv
 from exhume.web.parameters import Query
 from exhume.web.replies import Complaint, Download
 from exhume.web.view import View
 
 MOST_BYTES = 256 << 20
 _MOST_IN_ORDER = 1_000_000
+_PART_BYTES = 1 << 20
 
 Out = Callable[[bytes], object]
 
@@ -64,7 +65,7 @@ def export(view: View, query: Query) -> Download:
         raise Complaint(400, f"format is missing: there are {', '.join(_FORMATS)}", "format")
     start, end = query.window(view.store.window(folder))
     write, extension, media_type = _FORMATS[form]
-    parts: list[bytes] = []
+    parts = [bytearray()]
     size = 0
 
     def out(data: bytes) -> None:
@@ -72,7 +73,11 @@ def export(view: View, query: Query) -> Download:
         size += len(data)
         if size > MOST_BYTES:
             raise Complaint(413, "that is too much for a download: choose a shorter window, or use exhume export", "to")
-        parts.append(bytes(data))
+        if query.unwanted.is_set():
+            raise Complaint(503, "nobody waits for this")
+        if len(parts[-1]) > _PART_BYTES:
+            parts.append(bytearray())
+        parts[-1] += data
 
     write(_Task(view, folder, start, end, query.choice()), out)
     return Download(f"exhume-{view.store.us(start) // 1_000_000}s.{extension}", media_type, parts)
@@ -107,10 +112,7 @@ def _firefox(task: _Task, out: Out) -> None:
 
 
 def _csv(task: _Task, out: Out) -> None:
-    def pieces() -> Iterator[dict[str, object]]:
-        yield from rows(task.folder, "samples", task.start, task.end, task.choice)
-
-    table_files.write_csv(out, "samples", pieces())
+    samples_csv.write(out, task.folder, task.start, task.end, task.choice)
 
 
 _FORMATS: dict[str, tuple[Callable[[_Task, Out], None], str, str]] = {
