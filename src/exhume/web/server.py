@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from exhume.web.application import application
+from exhume.web.connections import Connection
 from exhume.web.listening import Listening
 from exhume.web.opening import Opening
 
 if TYPE_CHECKING:
     from exhume.web.view import View
 
-_AT_ONCE = 100
 _PATIENCE_S = 1
 # How long what a view takes is not loaded for the sake of a page that draws its first picture: two at once take longer.
 _LOADS_S = 1.0
@@ -43,13 +43,12 @@ def serve(make: "Callable[[], View]", listening: Listening, early: Callable[[], 
         log_level="critical",
         access_log=False,
         lifespan="off",
-        http="h11",
+        http=Connection,
         ws="none",
         loop="asyncio",
         interface="asgi3",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_AT_ONCE,
         timeout_graceful_shutdown=_PATIENCE_S,
     )
     server = _Server(config, opening)
