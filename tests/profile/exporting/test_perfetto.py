@@ -13,6 +13,7 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
 from exhume.recording.writer import Writer
 from tests.pictures.made import BEGIN, HZ, IDLE, NODE, REAL, SECOND, Dictionaries, Ran, write
+from tests.profile.exporting import trace_processor
 from tests.profile.exporting.wire import Message
 
 SHIFT = 7 * SECOND
@@ -20,11 +21,15 @@ SHIFT = 7 * SECOND
 SAMPLE, EVENT, TRACK, CLOCKS, TREE, INTERNED = 66, 11, 60, 6, 2, 12
 
 
-def exported(path: str, start: int = BEGIN, end: int = BEGIN + 12 * SECOND, choice: Choice | None = None) -> list[Message]:
+def written(path: str, start: int = BEGIN, end: int = BEGIN + 12 * SECOND, choice: Choice | None = None) -> bytes:
     parts: list[bytes] = []
     subject = Subject(NODE, HZ, "cpu-clock", start, end, REAL + start - BEGIN)
     perfetto.write(parts.append, Folder(path), subject, choice or Choice())
-    return Message(b"".join(parts)).messages(1)
+    return b"".join(parts)
+
+
+def exported(path: str, start: int = BEGIN, end: int = BEGIN + 12 * SECOND, choice: Choice | None = None) -> list[Message]:
+    return Message(written(path, start, end, choice)).messages(1)
 
 
 class Sequences:
@@ -191,3 +196,45 @@ def test_processes_are_named(recording: str) -> None:
 def test_without_an_anchor_the_recordings_clock_is_taken(tmp_path: Path) -> None:
     boot = perfetto._Boot(Folder(write(tmp_path / "recording", 2)), 0, 1)
     assert boot(np.array([5, -5])).tolist() == [5, 0]
+
+
+COMPLAINTS = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
+needs_trace_processor = pytest.mark.skipif(bool(trace_processor.missing()), reason=trace_processor.missing())
+
+
+@needs_trace_processor
+def test_perfettos_own_trace_processor_reads_samples_and_stacks(recording: str) -> None:
+    leaf = "join stack_profile_callsite c on s.callsite_id = c.id join stack_profile_frame f on c.frame_id = f.id"
+    complaints, cores, functions, threads, bounds, deepest = trace_processor.asked(
+        written(recording),
+        COMPLAINTS,
+        "select cpu, count(*) from perf_sample group by cpu order by cpu",
+        f"select f.name, count(*) from perf_sample s {leaf} group by 1 order by 2 desc",
+        "select t.tid, count(*) from perf_sample s join thread t using (utid) where t.tid != 0 group by 1 order by 1",
+        "select min(ts), max(ts) from perf_sample",
+        f"select max(c.depth) from perf_sample s {leaf} where f.name = 'mem_cgroup_nr_lru_pages'",
+    )
+    assert complaints == []
+    assert cores == [(core, 1200) for core in range(4)]
+    assert functions == [("default_idle", 4260), ("mem_cgroup_nr_lru_pages", 300), ("main", 240)]
+    assert threads == [(77, 240), (4242, 300)]
+    assert bounds == [(BEGIN, BEGIN + 11 * SECOND + 990_000_000)]
+    assert deepest == [(2,)]
+
+
+@needs_trace_processor
+def test_perfettos_own_trace_processor_reads_cores_counters_and_events(full: str) -> None:
+    complaints, slices, events, counters, clock = trace_processor.asked(
+        written(full),
+        COMPLAINTS,
+        "select t.name, s.name, count(*), sum(dur) from slice s join track t on s.track_id = t.id where dur > 0 group by 1, 2",
+        "select s.ts, s.name from slice s where s.dur <= 0",
+        "select t.name, count(*), cast(max(c.value) as int) from counter c join counter_track t on c.track_id = t.id "
+        "where t.name like '%pgscan%' group by 1",
+        f"select to_realtime({BEGIN + SHIFT})",
+    )
+    assert complaints == []
+    assert slices == [("core 1", "kubelet", 12, 12 * SECOND // 2)]
+    assert events == [(BEGIN + SHIFT + 4 * SECOND + 5, "nic-reset-done")]
+    assert counters == [("vmstat_pgscan", 12, 110)]
+    assert clock == [(REAL,)]

@@ -1,9 +1,13 @@
 """A speedscope file has every sample, and is what the published schema asks for."""
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +17,8 @@ from exhume.recording.tally import Tally
 from tests.pictures.made import NODE, Ran, idle, recorded
 from tests.profile.exporting.made import ROWS, SUBJECT, TOTAL
 
+MODULES = Path(__file__).parents[3] / "requirements" / "page" / "node_modules"
+SCHEMA = MODULES / "speedscope" / "dist" / "release" / "file-format-schema.json"
 UNITS = {"bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds"}
 
 
@@ -95,3 +101,23 @@ def test_the_order_of_time_is_kept_and_neighbours_are_merged() -> None:
 def test_whatever_there_is_all_of_it_is_counted(rows: list[Ran], by: str, idle: bool) -> None:
     _, total = written(*recorded(*rows), SUBJECT, by=by, idle=idle)
     assert total == sum(ran.samples for ran in rows if idle or ran.kind != "idle")
+
+
+def refused(document: Any) -> str:
+    """What speedscope's published schema has against a document; "" if nothing."""
+    command = ["node", str(Path(__file__).with_name("schema.mjs")), str(MODULES), str(SCHEMA)]
+    done = subprocess.run(command, input=json.dumps(document).encode(), capture_output=True, check=False)
+    return done.stderr.decode() if done.returncode else ""
+
+
+@pytest.mark.skipif(
+    not shutil.which("node") or not SCHEMA.exists(), reason="speedscope is not there: npm ci in requirements/page"
+)
+def test_the_schema_that_speedscope_publishes_agrees() -> None:
+    for by in ("core", "process"):
+        document, _ = written(*recorded(*ROWS), SUBJECT, by=by)
+        assert not refused(document)
+    document, _ = written(*recorded(*ROWS), Subject(NODE, 0, "", 0, 1, 0))
+    assert not refused(document)
+    document["profiles"][0]["unit"] = "samples"
+    assert "unit" in refused(document)
