@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from exhume.recording.folder import Folder
 from exhume.recording.recording import Node
 from exhume.recording.writer import Writer
 from exhume.web import store as store_module
+from exhume.web.store import Store
 from tests.recording.made import ABOUT, BEGIN, NODE, SECOND, second, writer
 from tests.web.serving import browser, view
 
@@ -62,7 +64,11 @@ def test_another_boot_does_not_take_the_place_of_the_one_that_is_shown(tmp_path:
     node = Node(NODE.hostname, "boot-2", NODE.kernel, NODE.cgroups, NODE.cpus)
     other = Writer(str(tmp_path / "r"), node, ABOUT, budget_bytes=1 << 30)
     other.append(second(50, names=True, node=node))
-    assert browser(shown).api("about")["node"]["boot_id"] == "boot-1"
+    about = browser(shown).api("about")
+    assert (about["node"]["boot_id"], about["boots"]) == ("boot-1", ["boot-1", "boot-2"])
+    assert not about["live"]  # it is another boot that grows
+    assert not Store(Folder(str(tmp_path / "r"), -1), "x").live
+    assert Store(Folder(str(tmp_path / "r")), "x").live
     other.close()
 
 

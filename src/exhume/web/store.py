@@ -81,7 +81,7 @@ class Store:
         self.name = name
         self.thresholds = thresholds or Thresholds()
         self._folder = folder
-        self._live = folder.written
+        self._live = _grows(folder)
         self._looked = time.monotonic()
         self._lock = threading.Lock()
         self._boot_id = folder.boot_id
@@ -148,7 +148,7 @@ class Store:
         except (ExhumeError, ValueError):  # removed, or all of this boot is: what was seen stays on the screen
             self._live = False
             return
-        was, self._live = self._live, found.written
+        was, self._live = self._live, _grows(found)
         if was or self._live:
             self._folder = found
 
@@ -176,6 +176,11 @@ class Store:
         if not self.settled(folder, end):
             return make()
         return self.profiles.get((start, end, cores), make, _profile_bytes)
+
+
+def _grows(folder: Folder) -> bool:
+    """Somebody writes it, and not the next boot."""
+    return folder.written and folder.boot_id == folder.boots[-1]
 
 
 def _profile_bytes(profile: Profile) -> int:
