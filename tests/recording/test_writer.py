@@ -600,3 +600,45 @@ def test_a_name_that_is_not_text_is_kept_visible(tmp_path: Path) -> None:
     assert not store.troubles
     (event,) = Folder(str(tmp_path / "r")).load()["events"].rows()
     assert event["subject"] == "\\udc80\\ud800x"
+
+
+def test_rows_that_go_back_have_segments_that_begin_with_them(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r", late_ns=0)
+    order = [100, 101, 50, 51, 50, 102, 7, 7, 103]
+    for at, when in enumerate(order):
+        store.append(second(when, names=not at))
+    store.close()
+    assert not store.lost
+    folder = Folder(str(tmp_path / "r"))
+    assert folder.window[0] == BEGIN + 7 * SECOND
+    begin, end = folder.window
+    assert len(folder.load(begin, end, ["samples"])["samples"]) == len(order) * SAMPLES
+    for when in set(order):
+        start = BEGIN + when * SECOND
+        found = len(folder.load(start, start + SECOND, ["samples"])["samples"])
+        assert found == order.count(when) * SAMPLES
+    starts = [segment.start for segment in folder.segments]
+    assert len(set(starts)) == len(starts)
+
+
+def test_many_segments_may_begin_at_the_same_time(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r", late_ns=0)
+    for at in range(6):
+        rows = second(0, names=not at)
+        store.append(rows)
+        store.cut()
+    store.close()
+    folder = Folder(str(tmp_path / "r"))
+    assert len(folder.segments) == 6
+    assert len(folder.load(*folder.window, ["samples"])["samples"]) == 6 * SAMPLES
+
+
+def test_rows_of_a_recorder_that_come_late_change_no_segment(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r")
+    for at, when in enumerate([0, 1, 2, 1, 3, 10, 9, 11]):
+        store.append(second(when, names=not at))
+    store.close()
+    assert [one.split("/")[1] for one in segments(tmp_path / "r")] == [
+        "0000005000000-0000005003991",
+        "0000005010000-0000005011991",
+    ]
