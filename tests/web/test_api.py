@@ -11,6 +11,8 @@ import pytest
 
 from exhume.findings.model import Finding, Span
 from exhume.recording.folder import Folder
+from exhume.recording.recording import Node
+from exhume.web.described import Shown, described
 from exhume.web.incidents import Incidents
 from exhume.web.store import Store
 from exhume.web.view import View
@@ -290,3 +292,11 @@ def test_hostile_names_are_data(tmp_path: Path) -> None:
     assert someone.get("/api/verdict").status == 200
     for form in ("folded", "csv", "speedscope", "firefox", "pprof", "perfetto"):
         assert someone.get("/api/export", {"format": form}).status == 200
+
+
+@pytest.mark.parametrize("cpus", [1 << 60, -5])
+def test_as_many_cores_as_a_file_says_are_not_listed(cpus: int) -> None:
+    shown = Shown("x", Node("n", "b", "6", "v2", cpus), [3], 0, 0, 10**9, 0, False, 0, None, False, ["b"], [])
+    cores = described(shown)["cores"]
+    assert 3 in cores
+    assert len(cores) <= 8192

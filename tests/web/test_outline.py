@@ -163,6 +163,27 @@ def test_without_samples_the_ticks_tell(tmp_path: Path, monkeypatch: pytest.Monk
     assert [(one["t"] // 1_000_000, one["unit"]) for one in lanes["restarts"]] == [(7, "ecs.service"), (14, "ecs.service")]
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_after_the_last_reading_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+    """A counter that stands still is not written down again: as long as others are, it is zero."""
+    if not direct:
+        monkeypatch.setattr("exhume.web.lanes._CLOSE_NS", 0)
+    writer = Writer(str(tmp_path / "r"), NODE, {"hz": 0}, budget_bytes=1 << 30, segment_ns=5 * SECOND)
+    for second in range(40):
+        rows = Recording(NODE)
+        time = BEGIN + second * SECOND
+        rows["anchors"].add(time, time, time, 1_760_000_000 * SECOND + time, 1)
+        if second <= 20:
+            rows.count(time, "own_cpu_ns", second)
+        if second <= 10:
+            rows.count(time, "cpu_throttled_periods", 10 * second, labels(cgroup="/a"))
+        writer.append(rows)
+    writer.close()
+    lanes = browser(view(str(tmp_path / "r"))).api("lanes", from_=BEGIN, to=BEGIN + 40 * SECOND, columns=40)
+    (throttled,) = [line["values"] for line in lanes["lines"] if line["key"] == "throttled"]
+    assert throttled == [10.0] * 10 + [0.0] * 10 + [None] * 20
+
+
 def test_the_zombies_are_in_the_overview(tmp_path: Path) -> None:
     someone = browser(view(without_samples(tmp_path / "r")))
     overview = someone.api("overview", columns=4)

@@ -172,7 +172,7 @@ class Builder:
 
     def _read_others(self, folder: Folder, start: int, end: int) -> None:
         first, last = self.outline.moment(start), self.outline.moment(end)
-        for line in lines.lines(folder.load(first, last, lines.TABLES), self._edges(start, end)):
+        for line in lines.around(folder, self._edges(start, end)):
             self.outline.put_line(line.key, start, line.values)
         found = marks.around(folder, first, last)
         with self._lock:

@@ -8,6 +8,8 @@ from exhume.recording.recording import Node
 
 # A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
 _UNKNOWN_NS = 20 * 365 * 86_400 * 1_000_000_000
+# As many as any kernel can have (CONFIG_NR_CPUS): what a file says may be anything.
+_MOST_CORES = 8_192
 
 
 def has_wall(real_ns: int) -> bool:
@@ -40,7 +42,7 @@ def described(shown: Shown) -> dict[str, Any]:
         "name": shown.name,
         "node": {"hostname": node.hostname, "boot_id": node.boot_id, "cgroups": node.cgroups, "cpus": node.cpus},
         "kernel": node.kernel,
-        "cores": sorted({*range(node.cpus), *shown.cores}),
+        "cores": sorted({*range(min(node.cpus, _MOST_CORES)), *shown.cores}),
         "start_ns": str(shown.origin),
         "duration_us": (shown.end - shown.origin) // 1_000,
         "kept_us": max(0, (shown.kept_from - shown.origin) // 1_000),

@@ -62,5 +62,6 @@ def of_look(looked: Looked) -> dict[str, Any]:
     if not 0 < wanted.number <= _MOST_S:
         return {"about": about, "heat": None}
     parts = offsets_together(looked.summary, wanted.base, wanted.number + 1)
-    there = heat_cells.recorded(looked.summary, wanted.base, wanted.number + 1)
-    return {"about": about, "heat": heat_cells.answer(parts, there, wanted, (wanted.first - start) // 1_000, 1.0)}
+    cells = heat_cells.Cells(wanted)
+    cells.add(0, parts, heat_cells.recorded(looked.summary, wanted.base, wanted.number + 1))
+    return {"about": about, "heat": heat_cells.answer(cells, (wanted.first - start) // 1_000, 1.0)}

@@ -3,16 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-
 from exhume.pictures.heat import of_cores, offsets_together
 from exhume.recording import chosen
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND
+from exhume.recording.summary import SECOND
 from exhume.web import heat_cells
-from exhume.web.heat_cells import Flags
+from exhume.web.heat_cells import Cells, Flags
 from exhume.web.parameters import Query
 from exhume.web.replies import Complaint
 from exhume.web.symbols import of_symbol
@@ -29,19 +27,18 @@ def heat(view: View, query: Query) -> dict[str, Any]:
     store, folder = view.store, view.store.folder
     start, end = query.window(store.window(folder))
     choice, symbol = query.choice(), query.pattern("symbol")
-    wanted = heat_cells.seconds_of(start, end, folder.real_ns(start))
-    base, seconds = wanted.base, wanted.number + 1
+    cells = Cells(heat_cells.seconds_of(start, end, folder.real_ns(start)))
     if choice.of_threads or symbol is not None:
-        _not_too_many(view, folder, wanted.number)
+        _not_too_many(view, folder, cells.wanted.number)
     ready = 1.0
     if symbol is not None:
-        parts = of_symbol(folder, base, seconds, choice, symbol)
-        _, recorded = view.builder.outline.offsets(base, seconds)
+        of_symbol(folder, cells, choice, symbol)
+        cells.know(0, view.builder.outline.recorded(cells.wanted.base, cells.wanted.number + 1))
     elif choice.cores is not None or choice.of_threads:
-        parts, recorded = _read(view, folder, base, seconds, choice)
+        _read(view, folder, cells, choice)
     else:
-        parts, recorded, ready = _all_cores(view, folder, base, seconds)
-    return heat_cells.answer(parts, recorded, wanted, store.us(wanted.first), ready)
+        ready = _all_cores(view, folder, cells)
+    return heat_cells.answer(cells, store.us(cells.wanted.first), ready)
 
 
 def _not_too_many(view: View, folder: Folder, seconds: int) -> None:
@@ -49,35 +46,36 @@ def _not_too_many(view: View, folder: Folder, seconds: int) -> None:
         raise Complaint(413, f"more than {MOST_SAMPLES:,} samples would have to be looked at: choose a shorter window", "to")
 
 
-def _all_cores(view: View, folder: Folder, base: int, seconds: int) -> tuple[Ints, Flags, float]:
-    """From the outline, but for a short window that it does not have yet, or not any more as it is."""
-    outline = view.builder.outline
+def _all_cores(view: View, folder: Folder, cells: Cells) -> float:
+    """From the outline, but for a short window that it does not have yet, or not any more as it is. How much of it is there."""
+    outline, base, seconds = view.builder.outline, cells.wanted.base, cells.wanted.number + 1
     end = min(base + seconds * SECOND, folder.window[1] + 1)
     known = outline.known(outline.place(base), outline.place(end - 1) + 1)
     if seconds <= _PIECE_S and (view.store.live or known < 1.0):
-        return *_read(view, folder, base, seconds, Choice()), 1.0
+        _read(view, folder, cells, Choice())
+        return 1.0
     view.builder.begun()
-    return *outline.offsets(base, seconds), 1.0 if known >= 1.0 else view.builder.ready
+    for first in range(0, seconds, _PIECE_S):
+        cells.add(first, *outline.offsets(base + first * SECOND, min(_PIECE_S, seconds - first)))
+    return 1.0 if known >= 1.0 else view.builder.ready
 
 
-def _read(view: View, folder: Folder, base: int, seconds: int, choice: Choice) -> tuple[Ints, Flags]:
+def _read(view: View, folder: Folder, cells: Cells, choice: Choice) -> None:
     """A piece of the summaries at a time: of one core over hours only its own rows are kept."""
-    parts: Ints = np.zeros((seconds, OFFSETS), dtype=np.int64)
-    recorded = np.zeros(seconds, dtype=np.bool_)
+    base, seconds = cells.wanted.base, cells.wanted.number + 1
 
-    def read(first: int) -> None:
+    def read(first: int) -> tuple[int, Ints, Flags]:
         if view.ended:
             raise Complaint(503, "the server ends")
         last = min(seconds, first + _PIECE_S)
         start, end = base + first * SECOND, base + last * SECOND
         summary = chosen.summary(folder, start, end, choice)
-        recorded[first:last] = heat_cells.recorded(summary, start, last - first)
+        recorded = heat_cells.recorded(summary, start, last - first)
         if choice.cores is not None:
             summary = of_cores(summary, tuple(choice.cores))
-        parts[first:last] = offsets_together(summary, start, last - first)
+        return first, offsets_together(summary, start, last - first), recorded
 
     # Of threads the samples themselves are read: no more than a piece of them is in memory at once.
     with ThreadPoolExecutor(1 if choice.of_threads else _THREADS, "exhume-heat") as threads:
-        for _ in threads.map(read, range(0, seconds, _PIECE_S)):
-            pass
-    return parts, recorded
+        for piece in threads.map(read, range(0, seconds, _PIECE_S)):
+            cells.add(*piece)

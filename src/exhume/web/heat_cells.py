@@ -45,30 +45,50 @@ def recorded(summary: Summary, start: int, seconds: int) -> Flags:
     return found
 
 
-def answer(parts: Ints, there: Flags, wanted: Seconds, start_us: int, ready: float) -> dict[str, Any]:
-    """`parts` are busy samples by second and fiftieth, `there` whether a second was recorded; both from `wanted.base` on."""
-    last = wanted.late + wanted.number * OFFSETS
-    flat = parts.reshape(-1)[wanted.late : last].reshape(wanted.number, OFFSETS)
-    seen: Flags = np.repeat(there, OFFSETS)[wanted.late : last].reshape(wanted.number, OFFSETS).max(axis=1)
-    width = -(-wanted.number // MOST_COLUMNS)
-    cells, known = _merged(flat, seen, width)
-    most = int(cells.max(initial=0))
-    scaled = -(-cells * 255 // max(1, most))
+class Cells:
+    """The cells that are shown, to which counts are added a stretch at a time: of days, all seconds would not fit in memory."""
+
+    def __init__(self, wanted: Seconds) -> None:
+        self.wanted = wanted
+        self.width = -(-wanted.number // MOST_COLUMNS)
+        columns = -(-wanted.number // self.width)
+        self.counts: Ints = np.zeros((columns, OFFSETS), dtype=np.int64)
+        self.known = np.zeros(columns, dtype=np.bool_)
+
+    def add(self, first: int, parts: Ints, there: Flags) -> None:
+        """Busy samples by second and fiftieth, from the second `first` after `wanted.base` on, and what was recorded."""
+        self._add(first * OFFSETS + np.arange(parts.size, dtype=np.int64), parts.reshape(-1))
+        self.know(first, there)
+
+    def count(self, at: Ints) -> None:
+        """Samples by the fiftieth that they are in, from `wanted.base` on."""
+        self._add(at, np.ones(len(at), dtype=np.int64))
+
+    def know(self, first: int, there: Flags) -> None:
+        """A second of one clock lies in two of the other."""
+        at = (first + np.flatnonzero(there)) * OFFSETS - self.wanted.late
+        for edge in (at, at + OFFSETS - 1):
+            second = edge // OFFSETS
+            self.known[second[(second >= 0) & (second < self.wanted.number)] // self.width] = True
+
+    def _add(self, at: Ints, counts: Ints) -> None:
+        at = at - self.wanted.late
+        keep = (at >= 0) & (at < self.wanted.number * OFFSETS) & (counts > 0)
+        at = at[keep]
+        np.add.at(self.counts, (at // OFFSETS // self.width, at % OFFSETS), counts[keep])
+
+
+def answer(cells: Cells, start_us: int, ready: float) -> dict[str, Any]:
+    most = int(cells.counts.max(initial=0))
+    scaled = -(-cells.counts * 255 // max(1, most))
     return {
         "start": start_us,
-        "seconds": wanted.number,
-        "seconds_per_column": width,
-        "columns": len(cells),
+        "seconds": cells.wanted.number,
+        "seconds_per_column": cells.width,
+        "columns": len(cells.counts),
         "rows": OFFSETS,
         "cells": encoded(scaled.astype(np.uint8)),
         "most": most,
-        "unknown": encoded(np.packbits(~known, bitorder="little")),
+        "unknown": encoded(np.packbits(~cells.known, bitorder="little")),
         "ready": round(ready, 3),
     }
-
-
-def _merged(parts: Ints, there: Flags, width: int) -> tuple[Ints, Flags]:
-    """Columns of several seconds: their sums, and whether any of them was recorded."""
-    more = -len(parts) % width
-    padded, known = np.pad(parts, ((0, more), (0, 0))), np.pad(there, (0, more))
-    return padded.reshape(-1, width, OFFSETS).sum(axis=1), known.reshape(-1, width).max(axis=1)

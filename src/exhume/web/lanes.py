@@ -109,7 +109,7 @@ def _recorded(total: Counts, edges: Ints, window: tuple[int, int]) -> NDArray[np
 
 def _lines(view: View, folder: Folder, edges: Ints, near: bool) -> list[dict[str, Any]]:
     if near:
-        found = lines.lines(folder.load(int(edges[0]) - 5 * SECOND, int(edges[-1]) + 5 * SECOND, lines.TABLES), edges)
+        found = lines.around(folder, edges)
     else:
         outline = view.builder.outline
         read = [(kind, outline.columns(kind.key, edges).astype(np.float64)) for kind in lines.KINDS]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints, Labels, Recording, Series
 from exhume.recording.summary import SECOND
 
@@ -28,6 +29,11 @@ class Kind(NamedTuple):
     title: str
     unit: str
     of: Callable[[Recording, Ints], Values | None]
+
+
+def around(folder: Folder, edges: Ints) -> list[Line]:
+    """The lines of a window, by the readings before it and after it, too."""
+    return lines(folder.load(int(edges[0]) - _HOLDS_NS, int(edges[-1]) + _HOLDS_NS, TABLES), edges)
 
 
 def lines(recording: Recording, edges: Ints) -> list[Line]:
@@ -87,7 +93,7 @@ def _rate(name: str, scale: float, **wanted: str) -> Callable[[Recording, Ints],
     """How fast counters of that name grow, all that have these labels together."""
 
     def values(recording: Recording, edges: Ints) -> Values | None:
-        return rate([series for at, series in recording.counters(name).items() if _has(at, wanted)], edges, scale)
+        return rate(recording, [series for at, series in recording.counters(name).items() if _has(at, wanted)], edges, scale)
 
     return values
 
@@ -97,22 +103,25 @@ def _has(at: Labels, wanted: dict[str, str]) -> bool:
     return all(known.get(key, "") == value for key, value in wanted.items())
 
 
-def rate(series: Sequence[Series], edges: Ints, scale: float) -> Values | None:
-    """A second, by what was added between two readings. One that stands still has no rows, and counts as zero."""
+def rate(recording: Recording, series: Sequence[Series], edges: Ints, scale: float) -> Values | None:
+    """A second, by what was added between two readings. One that stands still has no rows, and counts as zero, as long as
+    any counter was read."""
     if not series:
         return None
+    last = int(recording["counters"].ints("time").max())
     at = (edges - edges[0]).astype(np.float64)
     passed = np.zeros(len(edges) - 1)
     first = min(int(one.times[0]) for one in series)
     for one in series:
         grown = np.concatenate((np.zeros(1), np.cumsum(np.maximum(np.diff(one.values), 0), dtype=np.float64)))
         passed += np.diff(np.interp(at, (one.times - edges[0]).astype(np.float64), grown))
-    return np.where(edges[1:] > first, passed * SECOND / np.maximum(np.diff(edges), 1) * scale, np.nan)
+    known = (edges[1:] > first) & (edges[:-1] < last)
+    return np.where(known, passed * SECOND / np.maximum(np.diff(edges), 1) * scale, np.nan)
 
 
 def _reclaim(recording: Recording, edges: Ints) -> Values | None:
     names = ("vmstat_pgscan_direct", "vmstat_pgscan_kswapd")
-    return rate([series for name in names for series in recording.counters(name).values()], edges, 1.0)
+    return rate(recording, [series for name in names for series in recording.counters(name).values()], edges, 1.0)
 
 
 KINDS = (

@@ -179,9 +179,14 @@ class Outline:
                 low, high = max(first, hour * _CHUNK), min(first + seconds, (hour + 1) * _CHUNK)
                 if hour in self._offsets and low < high:
                     found[low - first : high - first] = self._offsets[hour][low - hour * _CHUNK : high - hour * _CHUNK]
-            cells = (first + np.arange(seconds)) // self.width
+        return found, self.recorded(base, seconds)
+
+    def recorded(self, base: int, seconds: int) -> NDArray[np.bool_]:
+        """Of each second whether anything is known of it."""
+        cells = ((base - self.first) // SECOND + np.arange(seconds)) // self.width
+        with self._lock:
             inside = (cells >= 0) & (cells < len(self))
-            return found, inside & self._recorded[np.clip(cells, 0, max(0, len(self) - 1))]
+            return inside & self._recorded[np.clip(cells, 0, max(0, len(self) - 1))]
 
 
 def _longer(array: NDArray[np.uint16], axis: int, more: int) -> NDArray[np.uint16]:

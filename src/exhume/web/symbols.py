@@ -1,4 +1,4 @@
-"""When a family of functions was on a stack: samples by second and fiftieth that have one of them."""
+"""When a family of functions was on a stack: samples that have one of them, counted into the cells of a heat map."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +10,18 @@ from exhume.recording.choice import Choice, Search
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
 from exhume.recording.summary import OFFSETS, SECOND
+from exhume.web.heat_cells import Cells
 
 _PART = SECOND // OFFSETS
 
 
-def of_symbol(folder: Folder, base: int, seconds: int, choice: Choice, symbol: Search) -> Ints:
+def of_symbol(folder: Folder, cells: Cells, choice: Choice, symbol: Search) -> None:
     """A segment at a time. Names are matched once a chapter, stacks looked through once."""
-    counts: Ints = np.zeros(seconds * OFFSETS, dtype=np.int64)
+    base = cells.wanted.base
     known: dict[str, _Known] = {}
-    for chapter, part in chosen.samples(folder, base, base + seconds * SECOND, choice):
+    for chapter, part in chosen.samples(folder, base, base + (cells.wanted.number + 1) * SECOND, choice):
         has = known.setdefault(chapter.path, _Known(chapter, symbol)).has(part["stack"])
-        at = (part["time"][has] - base) // _PART
-        counts += np.bincount(at[(at >= 0) & (at < len(counts))], minlength=len(counts))
-    return counts.reshape(seconds, OFFSETS)
+        cells.count((part["time"][has] - base) // _PART)
 
 
 class _Known:
