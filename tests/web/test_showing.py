@@ -42,6 +42,14 @@ def test_the_browser_is_given_a_file_that_nobody_else_can_read(opened: "tuple[li
     assert not path.parent.exists()
 
 
+def test_where_no_file_can_be_written_no_browser_is_opened(
+    opened: "tuple[list[str], threading.Event]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nothing"))
+    with shown(URL):
+        assert not opened[1].wait(0.05)
+
+
 @pytest.mark.parametrize(
     ("user", "display", "no_open", "wanted"),
     [(1000, ":0", False, True), (1000, "", False, False), (1000, ":0", True, False), (0, ":0", False, False)],

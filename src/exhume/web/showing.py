@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -23,15 +23,21 @@ _PAGE = """<!doctype html>
 def shown(url: str) -> Iterator[None]:
     """The file goes when we do. A browser that is kept from reading it (as snaps and flatpaks are) shows an error: the address
     was printed, too."""
-    import webbrowser
-
-    place = tempfile.mkdtemp(prefix="exhume-view-")  # nobody else's to enter
+    place = ""
     try:
-        path = os.path.join(place, "open.html")
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(_PAGE.format(url=html.escape(url)))
-        # Beside us: a browser may take its time to start. It waits for our answer, since we listen already.
-        threading.Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()
+        with suppress(OSError):  # a full disk keeps nobody from opening the address
+            place = tempfile.mkdtemp(prefix="exhume-view-")  # nobody else's to enter
+            _open(os.path.join(place, "open.html"), url)
         yield
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        if place:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _open(path: str, url: str) -> None:
+    """Beside us: a browser may take its time to start. It waits for our answer, since we listen already."""
+    import webbrowser
+
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(_PAGE.format(url=html.escape(url)))
+    threading.Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()
