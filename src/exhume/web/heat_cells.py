@@ -74,8 +74,13 @@ class Cells:
     def _add(self, at: Ints, counts: Ints) -> None:
         at = at - self.wanted.late
         keep = (at >= 0) & (at < self.wanted.number * OFFSETS) & (counts > 0)
+        if not keep.any():
+            return
         at = at[keep]
-        np.add.at(self.counts, (at // OFFSETS // self.width, at % OFFSETS), counts[keep])
+        cell = at // OFFSETS // self.width * OFFSETS + at % OFFSETS
+        first = int(cell.min())
+        added = np.bincount(cell - first, counts[keep]).astype(np.int64)  # exact: floats count to 2 to the 53
+        self.counts.reshape(-1)[first : first + len(added)] += added
 
 
 def answer(cells: Cells, start_us: int, ready: float) -> dict[str, Any]:
