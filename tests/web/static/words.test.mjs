@@ -41,6 +41,7 @@ test('that no incident was found is only said where they were looked for', () =>
   assert.match(incidentsTold(none), /^No incident was found/);
   assert.match(incidentsTold({...none, incidents_failed: true}), /could not be looked for/);
   assert.match(incidentsTold({...none, incidents_ready: false}), /^Looking/);
+  assert.equal(incidentsTold({incidents: [{judged: true}], incidents_ready: true, incidents_failed: true}), 'Later ones could not be looked for.');
 });
 
 test('incidents that were not judged, or not listed, are counted', () => {
@@ -77,9 +78,10 @@ test('a download that fails says why, one that does not has its name', async () 
   assert.deepEqual([await blob.text(), name], ['a;b 1\n', 'exhume-3s.folded']);
 });
 
-test('incidents are by time, whatever order they came in', async () => {
-  const answer = {incidents: [{start: 9}, {start: 2}], incidents_ready: true};
-  const api = createApi(() => ({live: false, start_ns: '0', duration_us: 1}), async () => new Response(JSON.stringify(answer)));
+test('incidents are by time, whatever order they came in, and asked for again where they could not be looked for', async () => {
+  const answers = [{incidents: [], incidents_ready: true, incidents_failed: true}, {incidents: [{start: 9}, {start: 2}], incidents_ready: true}];
+  const api = createApi(() => ({live: false, start_ns: '0', duration_us: 1}), async () => new Response(JSON.stringify(answers.shift())));
+  assert.deepEqual((await api.overview(50)).incidents, []);
   assert.deepEqual((await api.overview(50)).incidents, [{start: 2}, {start: 9}]);
 });
 

@@ -208,7 +208,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       const query = new URLSearchParams({columns: String(columns)});
       const found = /** @type {Overview} */ (await get('/api/overview', query, options.key ?? 'overview', about().duration_us));
       found.incidents.sort((one, other) => one.start - other.start);
-      if (!found.incidents_ready) kept.delete(`/api/overview?${query}`);
+      if (!found.incidents_ready || found.incidents_failed) kept.delete(`/api/overview?${query}`);
       return found;
     },
 

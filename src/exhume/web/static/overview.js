@@ -8,6 +8,8 @@ import {laneName, plain, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
 
 const MARKS = 20, HEIGHT = 64, SCALE = 20, AGAIN_MS = 1500;
+// The server tries again after half a minute, and then less often.
+const TRIED_AGAIN_MS = 30_000;
 
 /**
  * What is to be said of the incidents beside their list: that there are none and why, or how many of them are what.
@@ -19,7 +21,8 @@ export function incidentsTold({incidents, incidents_ready: ready, incidents_fail
   const all = incidents.length + more, open = incidents.filter((one) => one.judged === false).length;
   const counted = all === 1 ? '1 incident was found' : `${number(all)} incidents were found`;
   const parts = [open && `${number(open)} of them not judged yet: go to one, and the verdict is of it`, more && `${number(more)} of them not listed here`];
-  return open || more ? `${counted}, ${parts.filter(Boolean).join('; ')}.` : '';
+  const sentences = [(open || more) && `${counted}, ${parts.filter(Boolean).join('; ')}.`, failed && 'Later ones could not be looked for.'];
+  return sentences.filter(Boolean).join(' ');
 }
 
 /**
@@ -53,7 +56,9 @@ export function mountOverview(element, store, api) {
       if (JSON.stringify(before?.incidents) !== JSON.stringify(overview.incidents)) enumerate();
       explain();
       picture.redraw();
-      if (!overview.incidents_ready || (overview.ready ?? 1) < 1) again = setTimeout(refresh, AGAIN_MS);
+      if ((overview.ready ?? 1) < 1) again = setTimeout(refresh, AGAIN_MS);
+      else if (overview.incidents_failed) again = setTimeout(refresh, TRIED_AGAIN_MS);
+      else if (!overview.incidents_ready) again = setTimeout(refresh, AGAIN_MS);
     } catch (error) {
       if (!isAbort(error)) store.status.set({text: `Overview: ${/** @type {Error} */ (error).message}`, bad: true});
     }
