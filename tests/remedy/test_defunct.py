@@ -10,6 +10,7 @@ from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
+from exhume.remedy.defunct import parents
 from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.protected_units import Protection
@@ -92,6 +93,23 @@ def test_what_no_restart_helps_is_left_to_its_end(place: Place, cgroup: str) -> 
     plan = offered(place)
     assert kinds(plan) == [("signal-parent", "4711:100")]
     assert "only its own end does" in plan.relief[0].text
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit"),
+    [
+        ("4:memory:/system.slice\n1:name=systemd:/system.slice/ecs.service\n0::/\n", "ecs.service"),
+        ("4:memory:/above\n1:name=systemd:/\n0::/system.slice/ecs.service\n", "ecs.service"),
+        (f"1:name=systemd:/docker/{ID}\n0::/system.slice/containerd.service\n", ""),
+        ("4:memory:/system.slice/ecs.service\n", "ecs.service"),
+        ("nonsense\n", ""),
+    ],
+)
+def test_the_unit_is_told_by_where_systemd_has_put_the_process(place: Place, lines: str, unit: str) -> None:
+    parent_in(place, "/")
+    (place.root / "proc/4711/cgroup").write_text(lines)
+    (one,) = parents(place.node.root)
+    assert one.unit == unit
 
 
 def test_what_others_need_is_restarted_by_force_only(place: Place) -> None:

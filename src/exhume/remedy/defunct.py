@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
 from exhume.node.owners import owner
-from exhume.node.processes import Stat, parse_cgroup
+from exhume.node.processes import Stat
 from exhume.node.root import Root
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit import UnitPlanner
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps.processes import signal_parent, stats
+from exhume.remedy.steps.processes import cgroup_of, signal_parent, stats
 from exhume.remedy.whose import elsewhere
 from exhume.text import printable
 
@@ -100,7 +100,7 @@ def _kept(unit: str, theirs: str, protection: Protection) -> str:
 
 def _cgroup(root: Root, pid: int) -> str:
     try:
-        return parse_cgroup(root.read(f"proc/{pid}/cgroup", 1 << 16))
+        return cgroup_of(root, pid)
     except Unreadable:
         return ""
 
