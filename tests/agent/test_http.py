@@ -34,9 +34,11 @@ def pages() -> dict[str, Callable[[str], http.Page]]:
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[Door]:
-    opened = Door(("127.0.0.1", 0), pages())
-    yield opened
-    opened.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http, "RATE", 1e4)  # tests come more often than scrapers
+        opened = Door(("127.0.0.1", 0), pages())
+        yield opened
+        opened.close()
 
 
 def talk(address: Address, request: bytes, tls: ssl.SSLContext | None = None) -> bytes:
@@ -185,6 +187,23 @@ def test_a_page_that_fails_hurts_nobody_else() -> None:
     try:
         assert talk(door.address, b"GET /fails HTTP/1.0\r\n\r\n") == b""
         assert scrape(door.address) == (200, BODY)
+    finally:
+        door.close()
+
+
+def test_whoever_asks_all_the_time_is_let_in_so_often_and_everybody_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "RATE", 20.0)
+    monkeypatch.setattr(http, "RUSH", 10.0)
+    door = Door(("127.0.0.1", 0), pages())
+    try:
+        begin = time.monotonic()
+        for _ in range(10):
+            assert scrape(door.address) == (200, BODY)
+        assert time.monotonic() - begin < 2.0
+        begin = time.monotonic()
+        for _ in range(20):
+            assert scrape(door.address) == (200, BODY)
+        assert time.monotonic() - begin > 0.4  # a second, if nothing came back meanwhile
     finally:
         door.close()
 

@@ -14,8 +14,7 @@ from exhume.agent.metrics import METRICS
 from exhume.text import printable
 
 LONGEST_LABEL = 200
-# Whoever asks more often than once a second gets what was said last: to write it down is dear, and nobody is to make the agent
-# give things up by asking.
+# Whoever asks more often than once a second gets what was said last: to write down a large node is dear.
 FRESH_S = 0.9
 MOST_KINDS = 4
 
