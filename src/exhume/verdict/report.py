@@ -123,7 +123,7 @@ def wall(recording: Recording, time: int) -> str:
 def as_json(report: Report) -> dict[str, Any]:
     ids = {id(finding): f"f{i}" for i, finding in enumerate(report.findings, 1)}
     verdict = report.verdict
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "node": {
             "hostname": report.node.hostname,
