@@ -185,6 +185,10 @@ class Made:
         path.write_text(text or "[Service]\nExecStart=/bin/true\n")
         return self
 
+    def directory(self, path: str) -> Self:
+        (self.root / path).mkdir(parents=True)
+        return self
+
     def link(self, path: str, target: str) -> Self:
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -297,43 +301,43 @@ def test_no_route_leads_to_a_protected_unit_and_force_does_not_open_one(route: s
 
 SHARED: dict[str, Callable[[Made], object]] = {
     "both are links to a third": lambda made: (
-        (made.root / "etc/proxy").mkdir(),
+        made.directory("etc/proxy"),
         made.link(f"{ETC}/{KUBELET}.d", "/etc/proxy"),
         made.link(f"{ETC}/ecs.service.d", "../../proxy"),
     ),
     "its is a link to ours": lambda made: (
-        (made.root / ETC / "ecs.service.d").mkdir(),
+        made.directory(f"{ETC}/ecs.service.d"),
         made.link(f"{ETC}/{KUBELET}.d", "ecs.service.d"),
     ),
     "its is a link to ours, which is not there yet": lambda made: made.link(f"{LIB}/{KUBELET}.d", f"/{ETC}/ecs.service.d"),
     "ours is a link to its": lambda made: (
-        (made.root / LIB / f"{KUBELET}.d").mkdir(),
+        made.directory(f"{LIB}/{KUBELET}.d"),
         made.link(f"{ETC}/ecs.service.d", f"/{LIB}/{KUBELET}.d"),
     ),
     "ours is a link to its template's": lambda made: (
         made.unit("sshd@1.service"),
-        (made.root / LIB / "sshd@.service.d").mkdir(),
+        made.directory(f"{LIB}/sshd@.service.d"),
         made.link(f"{ETC}/ecs.service.d", f"/{LIB}/sshd@.service.d"),
     ),
     "ours is a link to that of an instance without a file": lambda made: (
-        (made.root / ETC / "getty@tty1.service.d").mkdir(),
+        made.directory(f"{ETC}/getty@tty1.service.d"),
         made.link(f"{ETC}/ecs.service.d", "getty@tty1.service.d"),
     ),
     "ours is a link to that of a slice": lambda made: (
-        (made.root / ETC / "system.slice.d").mkdir(),
+        made.directory(f"{ETC}/system.slice.d"),
         made.link(f"{ETC}/ecs.service.d", "system.slice.d"),
     ),
     "ours is a link to its alias's": lambda made: (
         made.link(f"{ETC}/innocent.service", f"/{LIB}/{KUBELET}"),
-        (made.root / ETC / "innocent.service.d").mkdir(),
+        made.directory(f"{ETC}/innocent.service.d"),
         made.link(f"{ETC}/ecs.service.d", "innocent.service.d"),
     ),
     "ours is a link to that of all services": lambda made: (
-        (made.root / LIB / "service.d").mkdir(),
+        made.directory(f"{LIB}/service.d"),
         made.link(f"{ETC}/ecs.service.d", f"/{LIB}/service.d"),
     ),
     "deeper than systemd looks": lambda made: (
-        (made.root / ETC / "a/b").mkdir(parents=True),
+        made.directory(f"{ETC}/a/b"),
         made.link(f"{ETC}/{KUBELET}.d", "a/b"),
         made.link(f"{ETC}/ecs.service.d", "a/b"),
     ),
