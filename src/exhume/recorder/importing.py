@@ -117,7 +117,7 @@ def _bring(
     ids = Ids()
     told = _Told()
     spans: list[tuple[int, int]] = []
-    lines = [at for at, file in enumerate(opened) if file.format not in SAMPLED]
+    logs = [at for at, file in enumerate(opened) if file.format not in SAMPLED]
     for at, file in enumerate(opened):
         file.take_out()
         if progress is not None and total:
@@ -126,7 +126,7 @@ def _bring(
             unsealed = 0
             first, last = 0, 0
             offset = placed.offset(file)
-            for rows in told.once(_rows(file, ids, offset, shift, axis, writer), more=at < max(lines, default=0)):
+            for rows in told.once(_rows(file, ids, offset, shift, axis, writer), more=at < max(logs, default=0)):
                 brought.samples += len(rows["samples"])
                 brought.events += len(rows["events"])
                 writer.keep_pace()

@@ -3,6 +3,8 @@
 import importlib.util
 import shutil
 import subprocess
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 from exhume.profile.exporting.protobuf import message, number, text
@@ -54,6 +56,9 @@ def asked(trace: bytes, *queries: str) -> list[list[tuple[Cell, ...]]]:
 
 
 def _cells(batch: Message) -> list[Cell]:
-    numbers, texts = iter(batch.ints(2)), iter(batch.text(5).split("\0"))
-    read = {_NULL: lambda: None, _NUMBER: lambda: next(numbers), _TEXT: lambda: next(texts)}
-    return [read[kind]() for kind in batch.ints(1)]
+    cells: dict[int, Iterator[Cell]] = {
+        _NULL: repeat(None),
+        _NUMBER: iter(batch.ints(2)),
+        _TEXT: iter(batch.text(5).split("\0")),
+    }
+    return [next(cells[kind]) for kind in batch.ints(1)]
