@@ -1,6 +1,7 @@
 """The unit for hosts without Kubernetes: systemd finds nothing wrong with it, and starts, watches, reloads and stops it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,76 @@ def test_it_has_no_capability_to_change_the_node() -> None:
     had = set(line.partition("=")[2].split())
     may = {"PERFMON", "BPF", "SYSLOG", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_RESOURCE", "SYS_NICE"}
     assert had == {f"CAP_{name}" for name in may}
+
+
+def test_it_does_not_close_the_devices_by_the_way() -> None:
+    """Before systemd 252 ProtectClock= allows char-rtc, and with one device allowed all others are denied, /dev/kmsg among them
+    (systemd issue 18142)."""
+    assert "DeviceAllow=/dev/kmsg r" in _lines()
+    assert not [line for line in _lines() if line.startswith(("ProtectClock=", "PrivateDevices=", "ProtectKernelLogs="))]
+
+
+def _lines() -> list[str]:
+    return UNIT.read_text().splitlines()
+
+
+# What keeps root from writing where it is the owner.
+_CLOSED = ("ReadOnlyPaths=", "ProtectControlGroups=", "DevicePolicy=", "DeviceAllow=", "SystemCallFilter=")
+_TRIES = """
+import ctypes, errno, glob, os, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+def tell(what, error):
+    print("tried", what, errno.errorcode.get(error, error), flush=True)
+def opened(what, path):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+        tell(what, 0)
+    except OSError as error:
+        tell(what, error.errno)
+child = subprocess.Popen(["sleep", "60"])
+opened("cgroup", glob.glob("/sys/fs/cgroup/**/system.slice/cgroup.procs", recursive=True)[0])
+opened("process", f"/proc/{child.pid}/oom_score_adj")
+opened("memory", f"/proc/{child.pid}/mem")
+tell("ptrace", ctypes.get_errno() if libc.ptrace(0x4206, child.pid, None, None) else 0)  # PTRACE_SEIZE
+tell("process_vm_writev", ctypes.get_errno() if libc.process_vm_writev(child.pid, None, 0, None, 0, 0) else 0)
+opened("null", "/dev/null")
+child.kill()
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(bool(systemd.unavailable()), reason=systemd.unavailable())
+def test_what_root_owns_can_be_read_and_not_written() -> None:
+    """Tried by a process with the unit's lines, and by one with these taken out of it. The agent sees the same with and
+    without them; of what it takes capabilities for that such a machine has not, test_privileges.py says so."""
+    closed = here()
+    open_ = "".join(f"{line}\n" for line in closed.splitlines() if not line.startswith(_CLOSED))
+    agent = f"ExecStart={sys.executable} -m exhume agent"
+    tries = {
+        name: text.replace(agent, f"ExecStart={sys.executable} /usr/local/tries.py").replace("Type=notify", "Type=oneshot")
+        for name, text in (("tries-closed.service", closed), ("tries-open.service", open_))
+    }
+    with systemd.boot({"agent-closed.service": closed, "agent-open.service": open_, **tries}) as machine:
+        machine.write("/usr/local/tries.py", _TRIES)
+        machine.run(["ip", "link", "set", "lo", "up"], check=False)
+        said, seen = {}, {}
+        for which in ("closed", "open"):
+            machine.run(["systemctl", "start", f"tries-{which}.service"], timeout=60)
+            text = machine.run(["journalctl", "-u", f"tries-{which}.service", "--no-pager", "-o", "cat"]).stdout
+            told = (line.split() for line in text.splitlines() if line.startswith("tried "))
+            said[which] = {words[1]: words[2] for words in told}
+            machine.run(["systemctl", "start", f"agent-{which}.service"], timeout=120)
+            scraped = ""
+            while not re.search(r"^exhume_agent_batches_total ([5-9]|\d\d)", scraped, re.MULTILINE):  # all sources were read
+                time.sleep(0.5)
+                scraped = machine.run([sys.executable, "-c", SCRAPE.format("/metrics")]).stdout
+            seen[which] = sorted(line for line in scraped.splitlines() if line.startswith("exhume_source_up{"))
+            machine.run(["systemctl", "stop", f"agent-{which}.service"], timeout=120)
+    read_only = dict.fromkeys(("cgroup", "process", "memory"), "EROFS")
+    assert said["closed"] == {**read_only, "ptrace": "EPERM", "process_vm_writev": "EPERM", "null": "0"}
+    assert said["open"] == dict.fromkeys(said["closed"], "0")
+    assert len(seen["open"]) > 10
+    assert seen["closed"] == seen["open"]
 
 
 @pytest.mark.ci

@@ -25,11 +25,22 @@ needs_root = pytest.mark.skipif(
 )
 
 
+# As ReadOnlyPaths= of the unit has it: what is mounted below them, too.
+READ_ONLY = """
+awk '$5 ~ "^/(proc|sys)(/|$)" { print $5 }' /proc/self/mountinfo | while read -r at; do
+  mount -o remount,bind,ro "$at" || exit 1
+done
+! echo 0 2>/dev/null >/proc/self/oom_score_adj && exec "$@"
+"""
+
+
 @cache
-def seen(kept: tuple[str, ...]) -> dict[str, list[str]]:
+def seen(kept: tuple[str, ...], read_only: bool = False) -> dict[str, list[str]]:
     """What the sources say to root with these capabilities and no others."""
     wanted = ",".join(["-all", *(f"+{NUMBERS.get(one, one.lower())}" for one in kept)])
     command = ["setpriv", f"--bounding-set={wanted}", "--no-new-privs", sys.executable, "-m", "tests.deploy.seen", "/"]
+    if read_only:
+        command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", *command]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": "src"})
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
@@ -47,6 +58,12 @@ def to_root() -> dict[str, list[str]]:
 @needs_root
 def test_with_the_needed_capabilities_everything_is_seen_that_root_sees() -> None:
     assert seen(NEEDED) == to_root()
+
+
+@needs_root
+def test_nothing_is_written_to_proc_and_sys_to_see_it() -> None:
+    less = seen(NEEDED, read_only=True)
+    assert {source: lines for source, lines in to_root().items() if not set(lines) <= set(less.get(source, ()))} == {}
 
 
 @needs_root
