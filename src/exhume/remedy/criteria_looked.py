@@ -46,10 +46,13 @@ class Looked:
 
 def recorded(recording: Recording) -> Looked:
     """When the recorder ran: by the readings of the cores, else by samples; the whole window where there are neither."""
-    times = recording["cpu"].ints("time")
-    if len(times) > 1:
-        return _pieces(times, recording.window, _RECORDER_NS)
+    if len(recording["cpu"]) > 1:
+        return recording.derived("cpu", _by_cores)
     return sampled(recording) if len(recording["samples"]) else Looked(*np.array(recording.window, dtype=np.int64)[:, None])
+
+
+def _by_cores(recording: Recording) -> Looked:
+    return _pieces(recording["cpu"].ints("time"), recording.window, _RECORDER_NS)
 
 
 def sampled(recording: Recording) -> Looked:
