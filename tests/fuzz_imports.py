@@ -3,16 +3,32 @@
 The suite has some thousands of such inputs by hypothesis (test_perf_data.py and its neighbours); this is for a long run.
 """
 
+import gzip
 import importlib
 import random
+import re
+import resource
+import shutil
+import struct
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
 
 from exhume.errors import ExhumeError
 from exhume.recorder.foreign import FORMATS
 from exhume.recording.incoming import HEAD, Ids, Wanted, memory
 from tests.profile.importing import made_perf as made
+from tests.profile.made_records import record
+
+# What a file of a few kilobytes may take beside the interpreter and its libraries; another import takes no more than the last.
+MOST_MB = 400
+# A real capture is some hundred kilobytes, and names the functions of the kernel that runs here.
+LARGE_EVERY = 100
 
 SCRIPT = b"""\
 # hostname : node-7
@@ -58,7 +74,36 @@ def seeds() -> list[bytes]:
         + b"".join(made.sample(20, 100 + i, core=i % 2, user=[0x1234 + i]) for i in range(20))
         + made.end_of_round()
     )
-    return [made.file(records), SCRIPT, DELTAS, LOG, KMSG, DOCKER, JOURNAL, FOLDED]
+    features = {3: made.string("node-7"), 4: made.string("6.1.0"), 7: struct.pack("=II", 4, 4)}
+    two = (made.Attr(), made.Attr(kind=2, config=7, ids=(2, 3), sample=made.USUAL | made.IDENTIFIER))
+    packed = pa.compress(records, "zstd", asbytes=True)
+    packed = record(81, packed.ljust(-(-len(packed) // 8) * 8, b"\0"))
+    logs = [SCRIPT, DELTAS, LOG, KMSG, DOCKER, JOURNAL, FOLDED]
+    return [
+        made.file(records),
+        made.file(records, two, features),
+        made.file(packed, features=features),
+        made.pipe(records, features=features),
+        *logs,
+        *(gzip.compress(log) for log in logs),
+        made.pipe(records + struct.pack("=IHHI", 66, 0, 12, 16) + bytes(16) + made.build_id(b"/lib/x", bytes(20)) + records),
+    ]
+
+
+def captured() -> list[bytes]:
+    """What this machine's perf writes by default, to a file, packed, of two events, to a pipe; nothing where it cannot."""
+    if shutil.which("perf") is None:
+        return []
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for how in (["-g"], ["-g", "-z"], ["-e", "cpu-clock,page-faults"], ["-g", "-o", "-"]):
+            path = Path(place, "perf.data")
+            to = [] if "-" in how else ["-o", str(path)]
+            command = ["perf", "record", "-q", "-a", "-F", "499", *to, *how, "--", "sleep", "0.02"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+            if done.returncode == 0:
+                found.append(done.stdout if not to else path.read_bytes())
+    return found
 
 
 def damaged(data: bytes, by: random.Random) -> bytes:
@@ -82,7 +127,7 @@ def damaged(data: bytes, by: random.Random) -> bytes:
 
 
 def tried(data: bytes) -> str:
-    """What came of it: the format, or that it was refused."""
+    """What came of it: the format, or that it was refused, which must say where."""
     source = memory(data)
     try:
         head = source.head(HEAD)
@@ -97,7 +142,8 @@ def tried(data: bytes) -> str:
                         content.forget()
                 return name
         return "nothing known"
-    except ExhumeError:
+    except ExhumeError as error:
+        assert re.search(r"byte \d|other byte order|--threads|has no event", str(error)), f"no place: {error}"
         return "refused"
     finally:
         source.close()
@@ -105,11 +151,11 @@ def tried(data: bytes) -> str:
 
 def main(count: int, seed: int) -> None:
     by = random.Random(seed)
-    files = seeds()
+    files, large = seeds(), captured()
     seen: Counter[str] = Counter()
     slowest = 0.0
     for number in range(count):
-        data = damaged(by.choice(files), by)
+        data = damaged(by.choice(files if number % LARGE_EVERY or not large else large), by)
         begin = time.perf_counter()
         try:
             seen[tried(data)] += 1
@@ -117,7 +163,9 @@ def main(count: int, seed: int) -> None:
             print(f"input {number} of seed {seed}: {data!r}")
             raise
         slowest = max(slowest, time.perf_counter() - begin)
-    print(f"{count:,} inputs, slowest {slowest:.3f} s:", dict(seen))
+    height = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{count:,} inputs, slowest {slowest:.3f} s, {height:.0f} MB at the height:", dict(seen))
+    assert height < MOST_MB
 
 
 if __name__ == "__main__":
