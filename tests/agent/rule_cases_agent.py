@@ -308,6 +308,12 @@ CASES: tuple[Case, ...] = (
         {JUDGED: f"{rising(0, 1, BEGIN)} {steady(285, 3 * HOUR)}"},
         {270: {}, 330: {"ExhumeAgentStuck": "pending"}, 660: {"ExhumeAgentStuck": "firing"}},
     ),
+    Case(
+        "an agent that has just been started and has not judged yet",
+        ("ExhumeAgentStuck",),
+        {BATCHES: f"{gone(BEGIN)} {rising(0, 1, HOUR)}", JUDGED: f"{gone(BEGIN)} {steady(1, 60)} {rising(60, 1, HOUR)}"},
+        {15: {}, 45: {}, 60: {}},
+    ),
     silent(
         "an agent that has given up verdicts and judges every 50 s",
         "ExhumeAgentStuck",

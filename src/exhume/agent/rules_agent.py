@@ -209,7 +209,9 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAgentStuck",
-        "increase(exhume_agent_batches_total[2m]) == 0\nor\nchanges(exhume_agent_judged_timestamp_seconds[5m]) == 0",
+        "increase(exhume_agent_batches_total[2m]) == 0\n"
+        "or\n"
+        "  changes(exhume_agent_judged_timestamp_seconds[5m]) == 0 and exhume_agent_judged_timestamp_seconds offset 5m",
         300,
         "warning",
         f"exhume's agent answers and no longer records or judges {_WHERE}",
