@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import Refused, UsageError
@@ -257,6 +257,7 @@ def test_what_is_not_there_is_said(place: Place, target: str, said: str) -> None
         place.plan(target)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_target_or_a_sentence(text: str) -> None:
     with tempfile.TemporaryDirectory() as made:
