@@ -263,9 +263,11 @@ def test_stopped_and_continued_it_is_unhealthy_for_a_moment_and_goes_on(tmp_path
 def test_the_audit_is_told_as_numbers_or_why_there_is_none(tmp_path: Path) -> None:
     soon = "from exhume.agent import recurring\nrecurring.Recurring.__init__.__defaults__ = (0.0,)\n"
     with agent(tmp_path / "r", prelude=soon, environment={"EXHUME_AGENT_AUDIT_EVERY_H": "24"}) as it:
-        it.until(lambda: it.value("exhume_audit_timestamp_seconds") or "no audit: " in it.text)
+        began = it.value("exhume_audit_timestamp_seconds")
+        assert began is not None
+        it.until(lambda: it.value("exhume_audit_units", judgement="unknown") is not None or "no audit: " in it.text)
         if "no audit: " not in it.text:
-            assert it.value("exhume_audit_units", judgement="unknown") is not None
+            it.until(lambda: (it.value("exhume_audit_timestamp_seconds") or 0.0) > began)
         assert it.end(signal.SIGTERM) == 0
 
 
