@@ -98,6 +98,23 @@ def test_what_was_not_fetched_yet_does_not_look_idle(page: "Page", incident: str
     assert [page.evaluate(PIXEL, place) for place in places] == [grey, grey]
 
 
+def test_a_selection_inside_of_a_second_is_a_box_on_the_heat_map(page: "Page", incident: str) -> None:
+    opened(page, incident, f"from={FIRST + 60}&to={FIRST + 70}&sel={FIRST + 63.2}-{FIRST + 63.5}&cores=39")
+    x = page.evaluate(
+        """async () => {
+          const {plotOf} = await import('./axis.js');
+          const {left, width} = plotOf(document.querySelector('#heat canvas').clientWidth);
+          return left + 0.3 * width;
+        }"""
+    )
+    line = page.evaluate("() => getComputedStyle(document.documentElement).getPropertyValue('--select').trim()")
+    beside, above = (
+        [page.evaluate(PIXEL, ["#heat canvas", x + by, 4 + 200 * (1 - at)]) for by in (-1, 0, 1)] for at in (0.35, 0.8)
+    )
+    assert line in beside
+    assert line not in above
+
+
 def test_an_export_that_fails_says_why(context: "BrowserContext", incident: str) -> None:
     page = context.new_page()  # a browser tells its console of a request that failed
     opened(page, incident, f"sel={FIRST + 60}-{FIRST + 66}")

@@ -187,7 +187,7 @@ export function mountHeat(element, store, api) {
     /** @param {number} time @param {number} column */
     const y = (time, column) => TOP + HEIGHT * (1 - (time - start - column * step) / step);
     const path = new Path2D();
-    path.moveTo(x(first), TOP);
+    path.moveTo(x(first), last > first ? TOP : y(selected.to, first));
     path.lineTo(x(first), y(selected.from, first));
     path.lineTo(x(first + 1), y(selected.from, first));
     if (last > first) {
@@ -198,17 +198,21 @@ export function mountHeat(element, store, api) {
       path.lineTo(x(last), TOP);
     } else {
       path.lineTo(x(first + 1), y(selected.to, first));
-      path.lineTo(x(first), y(selected.to, first));
     }
     path.closePath();
     context.save();
     context.beginPath();
     context.rect(place.left, TOP, place.width, HEIGHT);
     context.clip();
-    context.fillStyle = context.strokeStyle = theme().select;
+    context.fillStyle = theme().select;
     context.globalAlpha = 0.12;
     context.fill(path);
     context.globalAlpha = 1;
+    // The darkest cells are as dark as the line: it has an edge.
+    context.strokeStyle = theme().paper;
+    context.lineWidth = 4;
+    context.stroke(path);
+    context.strokeStyle = theme().select;
     context.lineWidth = 2;
     context.stroke(path);
     context.restore();
