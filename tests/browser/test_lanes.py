@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from exhume.recording.recording import Recording
-from tests.browser.views import opened, selection, served, settled
+from tests.browser.views import hottest, opened, selection, served, settled, spoken
 from tests.recording.made import BEGIN, NODE, REAL, dictionaries, writer
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ def test_log_lines_waits_and_restarts_are_a_list_for_the_keyboard(page: "Page", 
     assert first <= FIRST + 66.6 <= last
     assert last - first == pytest.approx(1.0, abs=0.01)
     assert page.evaluate("() => document.activeElement.textContent").find("is paused") > 0, "the focus stays where it is"
+
+
+def test_samples_are_filtered_by_thread(page: "Page", incident: str) -> None:
+    opened(page, incident)
+    page.get_by_label("Thread", exact=True).fill("4250")
+    page.keyboard.press("Enter")
+    settled(page)
+    page.locator("#heat .note", has_text="Only thread 4250").wait_for()
+    assert "tid=4250" in page.url
+    assert hottest(page)[:2] == ["all", "kubelet"]
+    assert "100 % of all" in spoken(page)
 
 
 def test_an_incident_that_was_not_judged_is_listed_and_counted(page: "Page", incident: str) -> None:
