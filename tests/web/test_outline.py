@@ -201,3 +201,33 @@ def test_narrow_columns_between_samples_are_idle_and_not_unknown(recorded: str) 
         lanes = someone.api("lanes", from_=begin, to=begin + length, columns=1000)
         assert lanes["source"] == "samples"
         assert not any((decoded(core["system"]) == 255).any() for core in lanes["cores"])
+
+
+def test_an_answer_that_was_begun_before_all_was_read_does_not_say_that_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page keeps what is whole for good. Here all is read right after marks and columns were taken."""
+    monkeypatch.setattr("exhume.web.lanes._CLOSE_NS", 0)
+    monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+    shown = view(without_samples(tmp_path / "r"), ready=False)
+    marks, columns = shown.builder.marks, Outline.columns
+
+    def marks_then_more(start: int, end: int) -> object:
+        taken = marks(start, end)
+        shown.builder.update()
+        return taken
+
+    def columns_then_more(self: Outline, *given: object, **named: object) -> object:
+        taken = columns(self, *given, **named)  # type: ignore[arg-type]
+        shown.builder.update()
+        return taken
+
+    monkeypatch.setattr(shown.builder, "marks", marks_then_more)
+    assert browser(shown).api("lanes", columns=20)["ready"] < 1
+    monkeypatch.undo()
+    assert browser(shown).api("lanes", columns=20)["ready"] == 1
+
+    shown = view(str(tmp_path / "r"), ready=False)
+    monkeypatch.setattr(Outline, "columns", columns_then_more)
+    assert browser(shown).api("overview", columns=20)["ready"] < 1
+    assert browser(shown).api("overview", columns=20)["ready"] == 1

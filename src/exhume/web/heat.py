@@ -55,9 +55,10 @@ def _all_cores(view: View, folder: Folder, cells: Cells) -> float:
         _read(view, folder, cells, Choice())
         return 1.0
     view.builder.begun()
+    ready = 1.0 if known >= 1.0 else view.builder.ready
     for first in range(0, seconds, _PIECE_S):
         cells.add(first, *outline.offsets(base + first * SECOND, min(_PIECE_S, seconds - first)))
-    return 1.0 if known >= 1.0 else view.builder.ready
+    return ready
 
 
 def _read(view: View, folder: Folder, cells: Cells, choice: Choice) -> None:

@@ -38,8 +38,10 @@ def lanes(view: View, query: Query) -> dict[str, Any]:
     columns = query.number("columns", 1, MOST_COLUMNS, 600)
     wanted = query.word("cores", ("all", "odd"), "all")
     edges = edges_of(start, end, columns)
-    counted, source, cores_ready = _counted(view, folder, edges)
     near = end - start <= _CLOSE_NS
+    # How much is there is asked before it is taken: what comes meanwhile is shown the next time.
+    lines_ready = 1.0 if near else view.builder.lines_ready
+    counted, source, cores_ready = _counted(view, folder, edges)
     happened = marks.around(folder, start, end) if near else view.builder.marks(start, end)
     return {
         "from": store.us(start),
@@ -49,7 +51,7 @@ def lanes(view: View, query: Query) -> dict[str, Any]:
         "cores": _cores(counted, edges, folder.window, _ODD if wanted == "odd" else None),
         "lines": _lines(view, folder, edges, near),
         **_marks(view, happened),
-        "ready": round(min(cores_ready, 1.0 if near else view.builder.lines_ready), 3),
+        "ready": round(min(cores_ready, lines_ready), 3),
     }
 
 
@@ -68,12 +70,12 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
             except NotYet:  # by second is better than nothing, until the samples are there
                 share = min(view.store.share, _NOT_WHOLE)
     view.builder.begun()
-    outline = view.builder.outline
-    found, counts, a_cell = outline.worst(edges)
+    share = min(share, view.builder.ready)
+    found, counts, a_cell = view.builder.outline.worst(edges)
     # By cells here, not by the width of the column: what a column has is one cell's.
     width = np.diff(edges) / SECOND
     shares = counts / np.maximum(a_cell, 1)
-    return Counted(found, shares * width, 1.0), view.builder.source, min(share, view.builder.ready)
+    return Counted(found, shares * width, 1.0), view.builder.source, share
 
 
 def _cores(counted: Counted, edges: Ints, window: tuple[int, int], most: int | None) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ def overview(view: View, query: Query) -> dict[str, Any]:
     store, outline = view.store, view.builder.outline
     start, end = store.window(store.folder)
     edges = edges_of(start, end, columns)
+    ready, incidents_ready = min(view.builder.ready, view.builder.lines_ready), view.incidents.ready
     return {
         "columns": columns,
         "from": store.us(start),
@@ -52,7 +53,7 @@ def overview(view: View, query: Query) -> dict[str, Any]:
         "zombies": numbers(outline.columns("zombies", edges), 0),
         "incidents": view.incidents.found(),
         "incidents_more": view.incidents.more,
-        "incidents_ready": view.incidents.ready,
+        "incidents_ready": incidents_ready,
         "incidents_failed": view.incidents.failed,
-        "ready": round(view.builder.ready, 3),
+        "ready": round(ready, 3),
     }
