@@ -163,7 +163,7 @@ def _lent(root: Root) -> bool:
     if root.own:
         return False
     try:
-        init, here = os.stat(root.at("proc/1/root/.")), os.stat(root.path)
+        init, here = os.stat(root.at("proc/1/root/")), os.stat(root.path)
     except OSError:
         return False
     return (init.st_dev, init.st_ino) != (here.st_dev, here.st_ino)
