@@ -26,6 +26,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / LIB / "ecs.service").write_text("[Service]\nExecStart=/usr/libexec/ecs\nRestart=always\nRestartSec=10s\n")
     (tmp_path / LIB / "kubelet.service").write_text("[Service]\nExecStart=/usr/bin/kubelet\n")
     (tmp_path / WANTS).symlink_to(f"/{LIB}/ecs.service")
+    (tmp_path / "etc/hostname").write_text("node-7\n")
     return tmp_path
 
 
@@ -119,7 +120,6 @@ def test_what_cannot_be_undone_is_skipped_and_named(
 ) -> None:
     report = tmp_path / "report.json"
     (pretend_cgroups(root, monkeypatch) / "leaked/empty").mkdir(parents=True)
-    (root / "etc/hostname").write_text("node-7\n")
     directory = {"what": "directory", "value": "/sys/fs/cgroup/memory/leaked"}
     leaked = {"id": "f1", "kind": "cgroup-dirs-leak", "subject": "/leaked", "severity": "warning", "evidence": [directory]}
     told = {"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-7"}, "findings": [leaked]}
@@ -133,7 +133,6 @@ def test_what_cannot_be_undone_is_skipped_and_named(
 def test_a_report_of_another_node_is_read_and_not_carried_out(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (root / "etc/hostname").write_text("node-7\n")
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-8"}}))
     before = tree(root)
@@ -158,8 +157,7 @@ def test_a_report_of_another_node_is_read_and_not_carried_out(
 def test_a_report_that_may_be_any_nodes_is_read_and_not_carried_out(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], here: dict[str, str], there: dict[str, str], code: int
 ) -> None:
-    if "hostname" in here:
-        (root / "etc/hostname").write_text(here["hostname"] + "\n")
+    (root / "etc/hostname").write_text(here.get("hostname", "") + "\n")
     if "boot_id" in here:
         (root / "proc/sys/kernel/random").mkdir(parents=True)
         (root / "proc/sys/kernel/random/boot_id").write_text(here["boot_id"] + "\n")

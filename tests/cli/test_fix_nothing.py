@@ -21,7 +21,8 @@ CAPTURE = pytest.CaptureFixture[str]
 def told(path: Path, health: str, *findings: Mapping[str, object], cause: str | None = None) -> str:
     chain = [{"finding": one["id"]} for one in findings] if cause else []
     verdict = {"cause": cause, "summary": "it is so", "chain": chain}
-    path.write_text(json.dumps({"schema": "exhume.report/1", "health": health, "verdict": verdict, "findings": findings}))
+    report = {"schema": "exhume.report/1", "health": health, "verdict": verdict, "findings": findings}
+    path.write_text(json.dumps({**report, "node": {"hostname": "node-7"}}))
     return str(path)
 
 

@@ -132,7 +132,8 @@ def test_a_protected_unit_below_the_same_parent_is_a_reason_to_decline() -> None
         ("sshd@3.service", True),
         ("containerd.service", True),
         ("ecs.service", False),
-        ("sshd-like.service", False),
+        ("sshdlike.service", False),
+        ("sshd-vsock.socket", True),
         ("", False),
     ],
 )
