@@ -5,6 +5,8 @@ from typing import Literal, NamedTuple
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+CGROUPS = ("example", "path", "home", "cgroup", "made by cgroup")
+"""Evidence that is the path of a cgroup: whose the unit is that a finding names, is told by these."""
 
 
 @dataclass(frozen=True, slots=True)

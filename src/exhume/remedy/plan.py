@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 
 from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
+from exhume.findings.model import CGROUPS
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
 from exhume.node.owners import owner
@@ -184,7 +185,7 @@ class Planner:
 
 def _theirs(one: Seen) -> str:
     """Whose the unit is that a finding names, where one of its cgroups says that it is not the node's own."""
-    paths = [one.subject, *(one.text(name) for name in ("example", "path", "home", "cgroup", "made by cgroup"))]
+    paths = [one.subject, *map(one.text, CGROUPS)]
     named = next((path for path in paths if one.unit == owner(path).unit and elsewhere(path)), "")
     # Who makes the groups, unless it does so for others, is who has to be stopped.
     maker = paths[-1] if not one.unit and not one.text("hand") else ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
-from exhume.verdict.hypotheses.fixing import fix_unit
+from exhume.verdict.hypotheses.fixing import fix_unit, fixable
 from exhume.verdict.hypotheses.memcg_leak import culprits as of_leaks
 from exhume.verdict.hypotheses.memcg_leak import remedies as of_leaked
 from exhume.verdict.hypotheses.model import Case, Hypothesis, Judged, Rule, within
@@ -57,12 +57,12 @@ def _culprits(loop: Finding, case: Case) -> Iterator[Culprit]:
 
 def _advice(loop: Finding, case: Case) -> Iterator[Advice]:
     unit = loop.value("unit") or loop.subject
-    if any(agent.subject == unit for agent in case.of("unused-agent", serious=False)):
+    if fixable(loop, unit) and any(agent.subject == unit for agent in case.of("unused-agent", serious=False)):
         yield Advice(f"disable {unit}: exhume fix {unit}", "it never gets to work, and nothing here needs it")
 
 
 def _step(loop: Finding, case: Case) -> str:
-    unit = next((str(name) for name in (loop.value("unit"), loop.subject) if name and str(name).endswith(".service")), "")
+    unit = next((str(name) for name in (loop.value("unit"), loop.subject) if fixable(loop, name)), "")
     if unit:
         return f"journalctl -u {unit} -n 50 says why it exits; exhume fix {unit} says how it is disabled, if nothing needs it"
     who = loop.value("supervisor") or loop.value("process")
@@ -74,7 +74,7 @@ def _step(loop: Finding, case: Case) -> str:
 def _remedies(loop: Finding, case: Case) -> Iterator[Remedy]:
     """The one that loops; where it leaks, what was leaked too."""
     leaks = case.has("memcg-leak", "zombie-memcgs")
-    found = [*fix_unit(loop.value("unit") or loop.subject, leaks)]
+    found = [*fix_unit(loop, loop.value("unit") or loop.subject, leaks)]
     yield from found
     if leaks:
         linked = next(link.finding for link in case.chain if link.finding.kind in ("memcg-leak", "zombie-memcgs"))

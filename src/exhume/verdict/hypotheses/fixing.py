@@ -2,14 +2,23 @@
 
 from collections.abc import Iterator
 
+from exhume.findings.model import CGROUPS, Finding
 from exhume.image.systemd import names
+from exhume.node.owners import foreign, owner
 from exhume.verdict.report import Remedy
 
 ACTED_ON = ("service", "socket", "timer", "path")
 
 
-def fix_unit(unit: object, leaks: bool = False) -> Iterator[Remedy]:
-    """For what is the name of a unit, and nothing else."""
-    if isinstance(unit, str) and names.valid(unit) and names.kind(unit) in ACTED_ON:
+def fixable(finding: Finding, unit: object) -> bool:
+    """Whether it is the name of a unit, and of one of the node's own: users' managers and containers have some of that name."""
+    if not isinstance(unit, str) or not names.valid(unit) or names.kind(unit) not in ACTED_ON:
+        return False
+    paths = [finding.subject, *(str(finding.value(name) or "") for name in CGROUPS)]
+    return not any(owner(path).unit == unit and foreign(path)[0] for path in paths)
+
+
+def fix_unit(finding: Finding, unit: object, leaks: bool = False) -> Iterator[Remedy]:
+    if fixable(finding, unit):
         purge = "purge the zombies without a reboot; " if leaks else ""
-        yield Remedy("fix", unit, f"exhume fix {unit}: stop, disable, mask; {purge}can be undone")
+        yield Remedy("fix", str(unit), f"exhume fix {unit}: stop, disable, mask; {purge}can be undone")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from exhume.findings.model import Finding
-from exhume.verdict.hypotheses.fixing import fix_unit
+from exhume.verdict.hypotheses.fixing import fix_unit, fixable
 from exhume.verdict.hypotheses.model import NEARLY, Case, Hypothesis, Judged, Rule
 from exhume.verdict.report import Advice, Culprit, Remedy
 
@@ -31,7 +31,7 @@ def culprits(leak: Finding, case: Case) -> Iterator[Culprit]:
 def advice(leak: Finding, case: Case) -> Iterator[Advice]:
     whose = owner(leak)
     unused = [agent.subject for agent in case.of("unused-agent", serious=False)]
-    if whose in unused:
+    if whose in unused and fixable(leak, whose):
         yield Advice(f"disable {whose}: exhume fix {whose}", "it leaks, and nothing on this node needs it")
     rate, count = leak.number("rate"), leak.number("zombies")
     if rate > 0 and count / rate >= 1:
@@ -53,8 +53,7 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
 
 def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
     """For every place that leaks, not only the first: whoever does it is stopped, then what was leaked is let go."""
-    for unit in dict.fromkeys(owner(each) for each in case.of("memcg-leak")):
-        yield from fix_unit(unit, leaks=True)
+    yield from dict.fromkeys(one for each in case.of("memcg-leak") for one in fix_unit(each, owner(each), leaks=True))
     homes = [each.value("home") for each in case.of("memcg-leak")] or [finding.value("parent") or "/"]
     for home in dict.fromkeys(str(home or "/") for home in homes):
         summary = f"exhume zombies purge --under {home}: lets them go without a reboot; --dry-run first says how many"
@@ -66,7 +65,7 @@ def _step(leak: Finding, case: Case) -> str:
     others = [owner(each) for each in case.of("memcg-leak") if each is not leak and owner(each) != whose]
     also = f"; the same for {', '.join(dict.fromkeys(others))}" if others else ""
     rate = "" if leak.number("rate") else "exhume zombies --follow 30s shows the leak's rate; "
-    if whose.endswith(".service"):
+    if fixable(leak, whose):
         return f"{rate}exhume fix {whose} says how it is stopped and disabled, if nothing needs it{also}"
     return f"{rate}stop and disable what makes them if nothing needs it{also}"
 

@@ -18,5 +18,5 @@ DEFUNCT = Hypothesis(
 UNUSED_AGENT = Hypothesis(
     "unused-agent",
     step="systemctl list-dependencies --reverse {subject} shows who needs it; exhume fix {subject} if nobody does",
-    remedies=lambda finding, case: fix_unit(finding.subject),
+    remedies=lambda finding, case: fix_unit(finding, finding.subject),
 )
