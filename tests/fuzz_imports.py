@@ -29,7 +29,7 @@ from tests.profile.made_records import record
 # What a file of a few kilobytes may take beside the interpreter and its libraries; another import takes no more than the last.
 MOST_MB = 400
 # The byte, unless the whole file is meant.
-PLACE = re.compile(r"byte \d|other byte order|--threads|has no event")
+PLACE = re.compile(r"byte \d|other byte order|older than Linux|--threads|has no event")
 # A real capture is some hundred kilobytes, and names the functions of the kernel that runs here.
 LARGE_EVERY = 100
 
