@@ -24,9 +24,9 @@ EARLY = "the leak goes on: 40 came within 12 s"
 
 @pytest.fixture
 def running(root: Path) -> Path:
-    (root / "proc/sys/kernel").mkdir(parents=True)
+    (root / "proc").mkdir()
     (root / "proc/stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\n")
-    (root / "proc/sys/kernel/hostname").write_text(f"{node(replace(CURED, seconds=5)).node.hostname}\n")
+    (root / "etc/hostname").write_text(f"{node(replace(CURED, seconds=5)).node.hostname}\n")
     return root
 
 
