@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # a look at what the cores did does without it
 
 # Samples without a time are put so far from each other where it is not known how often they were taken.
 _STEP_NS: Final = 1_000_000
+# Stacks of so many samples are looked at here, at once: this process has the time.
+_MANY: Final = 1 << 11
 _MMAP, _MMAP2 = 1, 10
 _SIDE_BAND: Final = (1, 3, 4, 7, 10, 19)  # MMAP, COMM, EXIT, FORK, MMAP2, CGROUP
 _NO_PID: Final = 0xFFFFFFFF
@@ -88,7 +90,7 @@ class Apart:
 
         for batch in in_order(self.chunks(), self.decoder.times):
             samples, tasks = self._decoded(batch)
-            stacks = chains.of_samples(samples) if len(samples.time) >= chains.MANY else None
+            stacks = chains.of_samples(samples) if len(samples.time) >= _MANY else None
             yield Batch(samples, tasks, stacks, self.source.at)
 
     def chunks(self) -> Iterator[Index]:

@@ -13,7 +13,8 @@ from exhume.profile import records
 from exhume.profile.importing import perf_file
 from exhume.profile.records import Index, Ints
 
-_BATCH: Final = 6 << 20
+# Three times as much is no faster, and takes 45 MB more in the two processes that have some of these at a time.
+_BATCH: Final = 2 << 20
 # What is held back for the sake of order is no more than that. A round is what the rings held, half a megabyte a CPU.
 _MOST_HELD: Final = 24 << 20
 
