@@ -84,12 +84,12 @@ class Stream:
         rest, ended = b"", False
         stream = pa.CompressedInputStream(pa.PythonFile(_Payload(self), "r"), "zstd")
         while not ended:
-            steps: list[bytes] = []
+            steps: list[pa.Buffer] = []  # of bytes, one would be lost in memory with each error
             over = self._over
             while not ended and len(steps) < _UNPACKED // _STEP:
                 try:
-                    steps.append(stream.read(_STEP))
-                    ended = not steps[-1]
+                    steps.append(stream.read_buffer(_STEP))
+                    ended = not len(steps[-1])
                 except (OSError, pa.ArrowException) as error:
                     reason = "it ends in the middle of it" if "Truncated" in str(error) else "zstd cannot read it"
                     self._note(f"what is packed in it is not whole before byte {self._source.at}: {reason}")
