@@ -32,13 +32,17 @@ def pprof(data: bytes) -> Read:
     strings = profile.texts(6)
     functions = {one.number(1): strings[one.number(2)] for one in profile.messages(5)}
     locations = {one.number(1): functions[one.message(4).number(1)] for one in profile.messages(4)}
-    rows = {}
+    rows: dict[tuple[frozenset[tuple[str, str]], Stack], int] = {}
+    seen = set()
     for sample in profile.messages(2):
         labels = frozenset((strings[one.number(1)], strings[one.number(2)]) for one in sample.messages(3))
         assert all(3 not in one for one in sample.messages(3)), "numbers are labels without bound"
+        same = labels, tuple(sample.ints(1))
+        assert same not in seen, "the same row twice"
+        seen.add(same)
+        # Functions of two libraries may have one name.
         key = labels, tuple(locations[one] for one in reversed(sample.ints(1)))
-        assert key not in rows, "the same row twice"
-        rows[key] = sample.ints(2)[0]
+        rows[key] = rows.get(key, 0) + sample.ints(2)[0]
     return Read(rows, strings)
 
 
@@ -89,7 +93,8 @@ def otlp(data: bytes) -> Otlp:
     period = profile.number(6)
     kind = profile.message(1)
     assert (strings[kind.number(1)], strings[kind.number(2)]) == (("cpu", "nanoseconds") if period else ("samples", "count"))
-    rows = {}
+    rows: dict[tuple[frozenset[tuple[str, str]], Stack], int] = {}
+    seen = set()
     for sample in profile.messages(2):
         key = frozenset(attributes[at] for at in sample.ints(2)), stacks[sample.number(1)]
         assert key not in rows
