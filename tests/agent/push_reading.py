@@ -94,12 +94,12 @@ def otlp(data: bytes) -> Otlp:
     kind = profile.message(1)
     assert (strings[kind.number(1)], strings[kind.number(2)]) == (("cpu", "nanoseconds") if period else ("samples", "count"))
     rows: dict[tuple[frozenset[tuple[str, str]], Stack], int] = {}
-    seen = set()
+    seen = [(frozenset(sample.ints(2)), sample.number(1)) for sample in profile.messages(2)]
+    assert len({*seen}) == len(seen), "the same row twice"
     for sample in profile.messages(2):
         key = frozenset(attributes[at] for at in sample.ints(2)), stacks[sample.number(1)]
-        assert key not in rows
         (value,) = sample.ints(4)
-        rows[key] = value // (period or 1)
+        rows[key] = rows.get(key, 0) + value // (period or 1)
     resource = {one.text(1): one.message(2).text(1) for one in resource_profiles.message(1).messages(1)}
     identity = profile.all[7][0]
     assert isinstance(identity, bytes)
