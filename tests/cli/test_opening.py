@@ -104,6 +104,7 @@ def test_a_boot_is_named_by_its_number_or_its_id(tmp_path: Path, capsys: pytest.
         capsys.readouterr()
     assert main(["info", place, "--boot", "f" * 32]) == 3
     assert f"has no boot {'f' * 32}: its last are {first}, {last}" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["diagnose", place, "--boot", "yesterday"])
-    assert "is not a boot; say 0" in capsys.readouterr().err
+    for command in ("diagnose", "view"):
+        with pytest.raises(SystemExit):
+            main([command, place, "--boot", "yesterday"])
+        assert "is not a boot; say 0" in capsys.readouterr().err

@@ -57,9 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-open", action="store_true", help="do not open a browser, print the address only")
     moments.arguments(parser)
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
-    parser.add_argument(
-        "--boot", type=int, default=0, metavar="N", help="of a recording over several: 0 the last (default), -1 the one before"
-    )
+    opening.boot_argument(parser)
     importing.choices(parser)
 
 
