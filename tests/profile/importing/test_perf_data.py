@@ -85,7 +85,7 @@ def same_samples(path: str, *options: str, symbols: bool = False, cpu: bool = Tr
 @needs_perf
 def test_every_sample_is_what_perf_script_says_it_is(capture: str) -> None:
     named, same = same_samples(capture, symbols=True)
-    assert named > 300
+    assert named > 200  # of 0.6 s of work; what idles beside it is less on a full machine
     assert same >= 0.99 * named
 
 
