@@ -11,6 +11,7 @@ import pytest
 
 from exhume.cli.main import main
 from exhume.cli.report_text import do_now
+from exhume.findings.model import Finding
 from exhume.verdict.hypotheses.fixing import fix_unit
 from exhume.verdict.report import Verdict
 from tests.remedy.pretended import pretend_cgroups
@@ -240,7 +241,7 @@ def test_an_empty_history_is_a_sentence(root: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(("unit", "told"), [("ecs.service", True), ("a.slice", False), ("x\x1b.service", False), (None, False)])
 def test_a_verdict_that_blames_a_unit_says_what_to_do_now(unit: str | None, told: bool) -> None:
-    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=tuple(fix_unit(unit, leaks=True)))
+    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=tuple(fix_unit(Finding("memcg-leak", "x", "critical", 0, 1, ""), unit, leaks=True)))
     assert do_now(verdict) == (
         [
             "exhume fix ecs.service   stop, disable, mask; purge the zombies without a reboot; can be undone",
