@@ -241,7 +241,8 @@ def test_an_empty_history_is_a_sentence(root: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(("unit", "told"), [("ecs.service", True), ("a.slice", False), ("x\x1b.service", False), (None, False)])
 def test_a_verdict_that_blames_a_unit_says_what_to_do_now(unit: str | None, told: bool) -> None:
-    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=tuple(fix_unit(Finding("memcg-leak", "x", "critical", 0, 1, ""), unit, leaks=True)))
+    leak = Finding("memcg-leak", "x", "critical", 0, 1, "it leaks")
+    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=tuple(fix_unit(leak, unit, leaks=True)))
     assert do_now(verdict) == (
         [
             "exhume fix ecs.service   stop, disable, mask; purge the zombies without a reboot; can be undone",
