@@ -155,7 +155,8 @@ def test_print_config_prints_what_holds_and_starts_nothing(tmp_path: Path) -> No
 
 
 def test_a_mistake_ends_it_with_64_and_a_sentence(tmp_path: Path) -> None:
-    done = exhume("agent", "--config", file(tmp_path, '[agent]\non = "rain"\n'), "--dir", tmp_path / "r")
-    assert done.returncode == 64
-    assert done.stderr.startswith(b"exhume: agent.on 'rain' is not a kind of finding")
-    assert not (tmp_path / "r").exists()
+    for more in ((), ("--print-config",)):
+        done = exhume("agent", "--config", file(tmp_path, '[agent]\non = "rain"\n'), "--dir", tmp_path / "r", *more)
+        assert done.returncode == 64
+        assert done.stderr.startswith(b"exhume: agent.on 'rain' is not a kind of finding")
+        assert not (tmp_path / "r").exists()

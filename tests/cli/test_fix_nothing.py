@@ -47,6 +47,20 @@ def test_only_a_node_that_was_seen_to_be_well_is_zero(
     assert json.loads(capsys.readouterr().out)["steps"] == []
 
 
+@pytest.mark.parametrize(("health", "code"), [("healthy", 0), ("critical", 0), ("unknown", 3)])
+def test_a_kind_that_was_looked_for_and_not_found_is_settled(
+    root: Path, tmp_path: Path, capsys: CAPTURE, health: str, code: int
+) -> None:
+    report = told(tmp_path / "report.json", health)
+    assert run(root, "fix", "defunct-processes", "--from", report) == code
+    assert ("the report has no defunct-processes" in capsys.readouterr().out) is (code == 0)
+
+
+def test_of_an_image_that_does_not_run_a_unit_must_be_named(root: Path, capsys: CAPTURE) -> None:
+    assert run(root, "fix") == 3
+    assert "is not a running node, so that nothing can be seen of it: name a unit" in capsys.readouterr().err
+
+
 def test_what_is_left_to_people_is_no_success(root: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     pod = "/kubepods/pod12345678-1234-1234-1234-123456789abc"
     leak = {"id": "f1", "kind": "memcg-leak", "subject": pod, "severity": "critical", "summary": "a pod leaks"}

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     given: dict[str, Any] = {"dir": args.dir, "listen": args.listen, "host": args.host}
     settings, thresholds = reading.read(args.config, **given)
+    kinds = _kinds(settings.on)
     if args.print_config:
         print(reading.as_toml(settings), end="")
         return EXIT_HEALTHY
@@ -59,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     from exhume.profile.memory import in_one_place
     from exhume.recorder.verdicts import WINDOW_S
 
-    kinds = _kinds(settings.on)
     if not os.path.exists(os.path.join(settings.host, "proc/stat")):
         raise UsageError(f"agent.host {settings.host} is not the root of a node: there is no proc/stat in it")
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

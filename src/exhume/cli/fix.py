@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from exhume.cli.duration import duration_ns
-from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, Refused, UsageError
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused, UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -181,6 +181,11 @@ def _report(args: argparse.Namespace, target: str) -> "Told | None":
         told = from_file(args)
         _same_node(args, told)
         return told
+    if target == NODE and not os.path.exists(os.path.join(args.host, "proc/stat")):
+        raise ExhumeError(
+            f"{printable(from_path(args.host))} is not a running node, so that nothing can be seen of it: name a unit, or a "
+            "report (--from)"
+        )
     if target == NODE or (is_finding(target) and "-" in target):
         return from_node(args)
     return None

@@ -24,6 +24,7 @@ from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.templates import relief_of
 from exhume.remedy.whose import elsewhere, not_a_unit
 from exhume.text import from_path, printable
+from exhume.verdict.kinds import ALL as KINDS
 
 OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
 OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
@@ -77,6 +78,9 @@ class Planner:
             return replace(made, relief=(*made.relief, *_besides(report, behind)))
         if report is not None and is_finding(target) and (found := report.find(target)):
             return self._of_findings(target, found[0].summary, found, named=True)
+        if report is not None and target in KINDS:
+            seen = report.health in ("healthy", "warning", "critical")
+            return Plan(target, report.summary, (), settled=(f"the report has no {target}",) if seen else ())
         if is_finding(target) and not self._units.path(f"{target}.service"):
             told = ", ".join(dict.fromkeys(one.kind for one in report.findings)) if report is not None else ""
             raise UsageError(
