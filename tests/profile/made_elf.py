@@ -22,8 +22,10 @@ def made(
     build_id: bytes = b"",
     bits: int = 64,
     dynamic: bool = False,
+    noted_by: str = "segment",
 ) -> bytes:
-    """An executable with 4 KiB of text at file offset 0x1000, mapped at 0x401000, and these symbols."""
+    """An executable with 4 KiB of text at file offset 0x1000, mapped at 0x401000, and these symbols. Its build id is in a
+    segment of notes, or in a section and outside of that segment, as Go's linker has it."""
     strings = b"\0"
     rows = [bytes(24 if bits == 64 else 16)]
     for symbol in symbols:
@@ -42,11 +44,13 @@ def made(
     sections_at = notes_at + len(notes)
     entry = len(rows[0])
     size = len(table) if table_size is None else table_size
+    in_segment = len(notes) if noted_by == "segment" else 0
     sections = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
         (0, 1, 6, VADDR, TEXT, 0x1000, 0, 0, 16, 0),
         (0, 11 if dynamic else 2, 0, 0, table_at, size, 3, 1, 8, entry),
         (0, 3, 0, 0, strings_at, len(strings), 0, 0, 1, 0),
+        *([(0, 7, 2, 0, notes_at, len(notes), 0, 0, 4, 0)] if noted_by == "section" else []),
     ]
     shape = "<IIQQQQIIQQ" if bits == 64 else "<IIIIIIIIII"
     packed = b"".join(struct.pack(shape, *section) for section in sections)
@@ -55,10 +59,10 @@ def made(
         ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
         header = ident + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, VADDR, 64, sections_at, 0, 64, 56, 2, 64, number, 0)
         segments = struct.pack("<IIQQQQQQ", 1, 5, TEXT, VADDR, 0, 0x1000, 0x1000, 0x1000)
-        segments += struct.pack("<IIQQQQQQ", 4, 4, notes_at, 0, 0, len(notes), len(notes), 4)
+        segments += struct.pack("<IIQQQQQQ", 4, 4, notes_at, 0, 0, in_segment, in_segment, 4)
     else:
         ident = b"\x7fELF\x01\x01\x01".ljust(16, b"\0")
         header = ident + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, VADDR, 52, sections_at, 0, 52, 32, 2, 40, number, 0)
         segments = struct.pack("<IIIIIIII", 1, TEXT, VADDR, 0, 0x1000, 0x1000, 5, 0x1000)
-        segments += struct.pack("<IIIIIIII", 4, notes_at, 0, 0, len(notes), len(notes), 4, 4)
+        segments += struct.pack("<IIIIIIII", 4, notes_at, 0, 0, in_segment, in_segment, 4, 4)
     return (header + segments).ljust(TEXT, b"\0") + bytes(0x1000) + table + strings + notes + packed

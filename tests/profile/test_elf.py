@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -105,6 +106,24 @@ def test_the_build_id_is_found_and_whether_names_are_all_there() -> None:
     assert not elf.parse(reader(made(symbol, dynamic=True))).whole
 
 
+@pytest.mark.parametrize("bits", [64, 32])
+def test_a_build_id_outside_of_the_segment_of_notes_is_found_by_its_section(bits: int) -> None:
+    raw = made(Symbol(b"first", VADDR, 0x10), build_id=bytes(range(20)), bits=bits, noted_by="section")
+    assert elf.parse(reader(raw)).build_id == bytes(range(20))
+
+
+def test_the_build_id_of_a_go_program_is_the_one_that_readelf_tells() -> None:
+    path = shutil.which("go")
+    if path is None or shutil.which("readelf") is None:
+        pytest.skip("Go or readelf is not installed")
+    listed = subprocess.run(["readelf", "-n", os.path.realpath(path)], capture_output=True, text=True, check=True).stdout
+    if "Build ID:" not in listed:
+        pytest.skip(f"{path} has no GNU build id: it is of Go before 1.24, or of a linker that was told so")
+    with open(os.path.realpath(path), "rb") as file:
+        parsed = elf.parse(lambda size, offset: os.pread(file.fileno(), size, offset))
+    assert parsed.build_id == bytes.fromhex(listed.split("Build ID:")[1].split()[0])
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -189,7 +208,9 @@ def test_any_bytes_are_survived(raw: bytes) -> None:
 _SAMPLE = made(
     Symbol(b"first", VADDR, 0x10), Symbol(b"second", VADDR + 0x8, 0x40), Symbol(b"third", VADDR + 0x80, 0), build_id=b"1234"
 )
-_SAMPLE_32 = made(Symbol(b"first", VADDR, 0x10), Symbol(b"second", VADDR + 0x8, 0x40), bits=32)
+_SAMPLE_32 = made(
+    Symbol(b"first", VADDR, 0x10), Symbol(b"second", VADDR + 0x8, 0x40), build_id=b"1234", bits=32, noted_by="section"
+)
 _INTERESTING = [*range(64 + 2 * 56), *range(TEXT + 0x1000, len(_SAMPLE))]
 
 

@@ -160,6 +160,40 @@ def test_a_separate_debug_file_is_found_by_build_id_in_the_process_own_root(symb
         assert ask(symbols, image, pid, at["inner_static"], key=43) == ["inner_static"]
 
 
+@pytest.mark.parametrize(
+    ("build_id", "recorded", "numbered", "reason"),
+    [
+        (b"\x11" * 20, b"\x11" * 20, False, ""),
+        (b"\x11" * 20, b"\x22" * 20, True, "its build id is not the one"),
+        (b"", b"\x11" * 20, True, ""),
+        (b"", b"\x11" * 20, False, "it has none"),
+    ],
+)
+@pytest.mark.parametrize("noted_by", ["segment", "section"])
+def test_the_recorded_build_id_says_which_file_it_is_and_its_number_where_it_has_none(
+    symbols: UserSymbols, tmp_path: Path, build_id: bytes, recorded: bytes, numbered: bool, reason: str, noted_by: str
+) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(made(Symbol(b"dig_here", VADDR, 0x10), build_id=build_id, noted_by=noted_by))
+    told = path.stat()
+    device = os.major(told.st_dev), os.minor(told.st_dev)
+    image = Image("elf", bytes(path), device, told.st_ino + (not numbered), recorded)
+    assert ask(symbols, image, 1 << 22, TEXT + 4) == ["" if reason else "dig_here"]  # no process has that number
+    assert reason in symbols.notes().get(str(path), "")
+
+
+def test_functions_of_a_go_program_have_their_names_by_its_build_id(symbols: UserSymbols) -> None:
+    go = Path(os.path.realpath(shutil.which("go") or ""))
+    if not go.is_file() or shutil.which("readelf") is None:
+        pytest.skip("Go or readelf is not installed")
+    listed = subprocess.run(["readelf", "-n", go], capture_output=True, text=True, check=True).stdout
+    at = offsets(go)
+    if "Build ID:" not in listed or "runtime.mallocgc" not in at:
+        pytest.skip(f"{go} has no GNU build id or no symbols")
+    image = Image("elf", bytes(go), (0, 0), 0, bytes.fromhex(listed.split("Build ID:")[1].split()[0]))
+    assert ask(symbols, image, os.getpid(), at["runtime.mallocgc"] + 9, at["main.main"]) == ["runtime.mallocgc", "main.main"]
+
+
 def test_the_vdso_has_names(symbols: UserSymbols) -> None:
     image = Image("vdso", b"[vdso]", (0, 0), 0)
     symbols.ask(44, image, [os.getpid()], range(0, 0x2000, 16))

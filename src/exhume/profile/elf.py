@@ -19,6 +19,7 @@ MOST_SYMBOLS: Final = 4_000_000
 _LARGEST_TABLE: Final = 128 << 20
 _MOST_SECTIONS: Final = 1 << 18
 _MOST_SEGMENTS: Final = 1024
+_MOST_NOTES: Final = 16
 _LARGEST_NOTES: Final = 1 << 16
 _LONGEST_NAME: Final = 4096
 CHUNK: Final = 1 << 16
@@ -29,7 +30,7 @@ _NESTED: Final = 1024
 """How far back a function is looked for that began before others and goes on after them."""
 TOP: Final = 1 << 63
 
-_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOBITS, _SHT_DYNSYM = 1, 2, 3, 4, 8, 11
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 1, 2, 3, 4, 7, 8, 11
 _SHN_XINDEX = 0xFFFF
 _SHF_ALLOC, _SHF_EXECINSTR = 2, 4
 _PT_LOAD, _PT_NOTE, _PF_X = 1, 4, 1
@@ -172,6 +173,8 @@ def parse(read: Read) -> Elf:
     linking: tuple[Section, ...] = ()
     if sections_at and section_size == _SECTION[bits].itemsize:
         rows = _sections(read, bits, sections_at, sections)
+        # Go's linker puts the build id outside of PT_NOTE, which covers the id of Go alone.
+        build_id = build_id or _build_id_among(read, rows[rows["type"] == _SHT_NOTE])
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for index in np.flatnonzero(rows["type"] == kind)[:4]:
                 if table is None:
@@ -201,11 +204,17 @@ def _segments(read: Read, bits: int, offset: int, size: int, count: int) -> tupl
         for start, size, address in zip(code["offset"].tolist(), code["size"].tolist(), code["address"].tolist(), strict=True)
         if size and start + size < TOP and address + size < TOP
     )
-    build_id = b""
-    for row in rows[rows["type"] == _PT_NOTE][:16]:
-        if not build_id and int(row["offset"]) < TOP:
+    return found, _build_id_among(read, rows[rows["type"] == _PT_NOTE])
+
+
+def _build_id_among(read: Read, rows: NDArray[np.void]) -> bytes:
+    """Of segments or sections of notes."""
+    for row in rows[:_MOST_NOTES]:
+        if int(row["offset"]) < TOP:
             build_id = _build_id(read(min(int(row["size"]), _LARGEST_NOTES), int(row["offset"])))
-    return found, build_id
+            if build_id:
+                return build_id
+    return b""
 
 
 def _build_id(notes: bytes) -> bytes:

@@ -64,9 +64,19 @@ class ElfImage:
     def nbytes(self) -> int:
         return sum(table.nbytes for table, _ in self.tables) + self.plt.nbytes
 
-    def is_(self, build_id: bytes) -> bool:
-        """Shorter ones come filled up with zeros, longer ones cut (struct perf_record_header_build_id)."""
-        return self.elf.build_id[:BUILD_ID].rstrip(b"\0") == build_id.rstrip(b"\0")
+    def why_another(self, request: Request) -> str:
+        """Why it is not the file that was recorded, by build id; "" where it is. Shorter ids come filled up with zeros, longer
+        ones cut (struct perf_record_header_build_id)."""
+        if not request.build_id or self.elf.build_id[:BUILD_ID].rstrip(b"\0") == request.build_id.rstrip(b"\0"):
+            return ""
+        if self.elf.build_id:
+            return "another file has its place: its build id is not the one that was recorded"
+        # perf writes ids down by path: the one of another container's file may be there for a file that has none.
+        return (
+            ""
+            if _numbered(self.fds[0], request)
+            else "another file has its place: one with a build id was recorded, it has none"
+        )
 
     def add_debug(self, fd: int) -> None:
         self.fds.append(fd)
@@ -153,6 +163,14 @@ class JitImage:
 Image = ElfImage | JitImage
 
 
+def _numbered(fd: int, request: Request) -> bool:
+    """Whether the file has the number that was recorded. Files of overlayfs and btrfs have it on a device of their own, whose
+    major number is 0; the opener has looked at those of tenants."""
+    told = os.fstat(fd)
+    device = os.major(told.st_dev), os.minor(told.st_dev)
+    return bool(request.inode) and told.st_ino == request.inode and (not device[0] or device == request.device)
+
+
 def _pread(fd: int, size: int, offset: int) -> bytes:
     """All of it, as far as the file goes."""
     parts = []
@@ -233,8 +251,8 @@ class Reader:
             self._drop(key)
             try:
                 image: Image = ElfImage(fd) if request.what is What.IMAGE else JitImage(fd)
-                if isinstance(image, ElfImage) and request.build_id and not image.is_(request.build_id):
-                    raise elf.Malformed("another file has its place: its build id is not the one that was recorded")
+                if isinstance(image, ElfImage) and (why := image.why_another(request)):
+                    raise elf.Malformed(why)
             except BaseException:
                 os.close(fd)
                 raise
