@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from exhume.cli.main import COMMANDS, main
-from tests.pictures.made import write
+from exhume.recording.folder import Folder
+from exhume.recording.recording import Recording
+from exhume.recording.writer import Writer
+from tests.pictures.made import BEGIN, NODE, REAL, SECOND, Ran, write
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def test_the_map_of_all_cores(recording: str, capsys: pytest.CaptureFixture[str]
     shown = lines.index("all cores") + 1
     assert lines[shown : shown + 10] == [
         *("              +++    ┊", "  800 ms      +++    ┊", "              +++    ┊", "  600 ms      +++    ┊"),
-        *("              +++    ┊", "  400 ms :::::###::::┊", "         +++++@@@++++┊", "  200 ms -----*%%+---"),
+        *("              +++    ┊", "  400 ms :::::###::::┊", "         +++++@@@++++┊", "  200 ms +----*%%+---"),
         *("         ┊     +++", "    0 ms ┊     +++"),
     ]
     assert "         08:53:20" in lines
@@ -62,10 +65,6 @@ def test_a_core_alone_has_its_map_alone_and_only_its_marks(recording: str, capsy
 
 
 def test_what_the_kernel_complained_of_is_marked_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from exhume.recording.recording import Recording
-    from exhume.recording.writer import Writer
-    from tests.pictures.made import BEGIN, NODE, REAL, SECOND
-
     place = write(tmp_path / "recording")
     writer = Writer(place, NODE, {"hz": 100, "event": "cpu-clock"}, budget_bytes=1 << 30)
     rows = Recording(NODE)
@@ -87,8 +86,63 @@ def test_strips_by_core_the_oddest_first(recording: str, capsys: pytest.CaptureF
     main(["heat", recording, "--by", "core"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "a column is a second, the oddest core first"
-    assert lines[3] == "  core 3 ▁▁▁▁▁▇██▃▁▁▁▁   23% busy  23% kernel"
-    assert lines[4].startswith("  core 1 ▃▃▃")
+    assert lines[3] == "  core 3 ▁▁▁▁▁▇██▃▁▁▁▁   25% busy  25% kernel"
+    assert lines[4] == "  core 1 ▃▃▃▃▃▃▃▃▃▃▃▃▃   20% busy   0% kernel"
+
+
+def test_a_core_that_was_always_busy_is_so_in_seconds_that_were_recorded_in_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "recording", 5, lambda _, core, __: Ran(core, "stress", "stress:main", 1, "user"))
+    main(["heat", place, "--by", "core"])
+    assert capsys.readouterr().out.splitlines()[3] == "  core 0 ██████  100% busy   0% kernel"
+
+
+@pytest.mark.parametrize("by", ["offset", "core"])
+def test_times_below_the_map_are_whole_seconds_where_anchors_drift(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "recording", 30)
+    told = Folder.real_ns
+    monkeypatch.setattr(Folder, "real_ns", lambda folder, time: told(folder, time) - (time - BEGIN) // SECOND * 200)
+    main(["heat", place, "--by", by])
+    assert "         08:53:20  08:53:30  08:53:40" in capsys.readouterr().out.splitlines()
+    main(["heat", place, "--by", by, "--from", "08:53:30", "--for", "15s"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "node-7  2025-10-09 08:53:30 to 08:53:45 UTC (15.0 s)"
+    assert "         ╵" in lines
+    assert "         08:53:30" in lines
+    main(["heat", place, "--width", "20"])
+    assert "Before that: --to 08:53:40.000" in capsys.readouterr().out
+
+
+def test_what_was_before_the_first_sample_is_not_recorded_although_a_log_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "recording")
+    main(["heat", place])
+    alone = capsys.readouterr().out
+    rows = Recording(NODE)
+    for time in (BEGIN - 100 * SECOND, BEGIN + 100 * SECOND):
+        rows["anchors"].add(time, time, time, REAL + time - BEGIN, 1)
+        rows["events"].add(time, "nic-reset-done", "eth0", "info", "reset", ())
+    writer = Writer(place, NODE, {"hz": 100, "event": "cpu-clock"}, budget_bytes=1 << 30)
+    writer.append(rows)
+    writer.close()
+    main(["heat", place])
+    assert capsys.readouterr().out == alone
+
+
+@pytest.mark.parametrize("by", ["offset", "core"])
+def test_whose_map_it_is_stands_in_the_title(recording: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["heat", recording, "--comm", "kubelet", "--pid", "4242", "--by", by])
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12.0 s) · comm kubelet, pid 4242"
+
+
+def test_who_only_rests_is_there(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heat", recording, "--comm", "swapper"]) == 0
+    assert "0% [ .:-=+*#%@] 5% busy" in capsys.readouterr().out
 
 
 def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +156,7 @@ def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str,
 def test_a_window_is_what_is_shown(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--from", "+4s", "--for", "3s"])
     text = capsys.readouterr().out
-    assert "         +@@\n  200 ms -*%:\n           ++\n    0 ms   ++\n" in text
+    assert "         +@@@\n  200 ms -*%%\n           ++\n    0 ms   ++\n" in text
     assert "for 2 s from 08:53:25.250" in text
 
 
@@ -125,6 +179,9 @@ def test_the_numbers_as_json(recording: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
+        (["--comm", "nosuch"], 3, "no samples that --comm would let through between"),
+        (["--pid", "99999999", "--by", "core"], 3, "no samples that --pid would let through between"),
+        (["--cgroup", "nosuch", "--json"], 3, "no samples that --cgroup would let through between"),
         (["--cpu", "77"], 3, "no samples of core 77"),
         (["--width", "3"], 64, "--width"),
         (["--from", "+1h"], 3, "not in the recording"),
@@ -138,10 +195,6 @@ def test_what_cannot_be_is_a_sentence(
 
 
 def test_a_recording_without_samples_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from exhume.recording.recording import Recording
-    from exhume.recording.writer import Writer
-    from tests.pictures.made import BEGIN, NODE, REAL
-
     writer = Writer(str(tmp_path / "recording"), NODE, {"hz": 97, "event": "cpu-clock"}, budget_bytes=1 << 30)
     rows = Recording(NODE)
     rows["anchors"].add(BEGIN, BEGIN, BEGIN, REAL, 1)

@@ -210,3 +210,10 @@ def test_around_a_moment_is_what_the_recording_has_of_it(text: str, begin: int, 
 def test_a_moment_that_is_not_in_it_is_refused_with_the_zone(text: str) -> None:
     with pytest.raises(ExhumeError, match=r"2026-\S+ \S+ is not in the recording, which covers .* 12:10:00.000 UTC$"):
         moments.around(moment(text), CLOCKS, 60 * SECOND, 30 * SECOND)
+
+
+def test_a_moment_less_than_a_second_by_nanoseconds_is_told_as_that_second() -> None:
+    real = 1_760_000_000 * SECOND - 200
+    assert moments.wall(real, "%H:%M:%S") == "08:53:20"
+    assert moments.wall(real - SECOND // 2, "%H:%M:%S") == "08:53:19"
+    assert moments.clock(real) == "08:53:19.999"

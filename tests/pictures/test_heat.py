@@ -59,9 +59,31 @@ def test_a_second_without_samples_is_not_an_idle_one() -> None:
 
 def test_a_second_that_was_not_seen_whole_shows_the_part_that_was() -> None:
     half = summarise(np.arange(50, 100) * 10_000_000, np.zeros(50, dtype=np.int64), np.array([1, 0] * 25, dtype=np.int8))
-    shares = offset_map(half, 0, 1, 10, seen=(SECOND // 2, SECOND)).shares[:, 0]
+    shares = offset_map(half, 0, 1, 10, seen=[(SECOND // 2, SECOND)]).shares[:, 0]
     assert np.isnan(shares[:5]).all()
     assert shares[5:].tolist() == pytest.approx([0.5] * 5)
+
+
+def test_a_cell_that_was_not_seen_whole_has_the_share_of_its_part() -> None:
+    part = summarise(np.arange(55, 100) * 10_000_000, np.zeros(45, dtype=np.int64), np.ones(45, dtype=np.int8))
+    shares = offset_map(part, 0, 1, 10, HZ, [(550_000_000, SECOND)]).shares[:, 0]
+    assert np.isnan(shares[:5]).all()
+    assert shares[5:].tolist() == pytest.approx([1] * 5)
+
+
+def test_shares_of_cores_are_of_the_time_that_was_recorded() -> None:
+    """From 0.6 to 1.0 busy, from 5.0 to 5.2 half of it, nothing in between; seconds of the wall begin at .8."""
+    ticks = np.append(np.arange(60, 100), np.arange(500, 520))
+    kinds = np.array([1] * 40 + [1, 0] * 10, dtype=np.int8)
+    made = summarise(ticks * 10_000_000, np.zeros(60, dtype=np.int64), kinds)
+    seen = [(600_000_000, SECOND), (5 * SECOND, 5_200_000_000)]
+    start = -200_000_000
+    found = aligned(made, start, seen)
+    assert (found.time.tolist(), total(found).tolist()) == ([start, start + SECOND, start + 5 * SECOND], [20, 20, 20])
+    heat = core_map(found, start, 7, 10, HZ, seen)
+    assert heat.busy[0].tolist() == pytest.approx([1, 1, *[np.nan] * 3, 0.5, np.nan], nan_ok=True)
+    assert heat.recorded.tolist() == pytest.approx([200_000_000, 200_000_000, 0, 0, 0, 200_000_000, 0])
+    assert core_lines(heat, clock, [], colour=False, most=1)[0].endswith(" 83% busy   0% kernel")
 
 
 def test_a_core_that_sleeps_gives_no_samples_of_cycles_and_is_not_taken_for_busy() -> None:

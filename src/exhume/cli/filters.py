@@ -69,6 +69,15 @@ def asked(args: argparse.Namespace) -> list[str]:
     return [f"--{name}" for name in NAMES if getattr(args, name) is not None] + ["--no-idle"] * args.no_idle
 
 
+def told(args: argparse.Namespace) -> str:
+    """Whose samples were asked for, for the end of a title; empty if all are."""
+    from exhume.text import printable
+
+    given = [f"{name} {getattr(args, name).pattern}" for name in ("comm", "cgroup") if getattr(args, name) is not None]
+    given += [f"pid {','.join(map(str, args.pid))}"] if args.pid else []
+    return f" · {printable(', '.join(given), 60)}" if given else ""
+
+
 def nothing(args: argparse.Namespace, folder: "Folder", window: moments.Window) -> str:
     """Why no sample is left, for people."""
     if not folder.count("samples"):

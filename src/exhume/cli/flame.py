@@ -147,10 +147,8 @@ def _title(args: argparse.Namespace, folder: "Folder", window: moments.Window) -
     same_day = moments.wall(begin, "%F") == moments.wall(end, "%F")
     zone = moments.wall(end, "%Z")
     told = f"{moments.clock(begin, dated=True)} to {moments.clock(end, dated=not same_day)}{zone and ' ' + zone}"
-    asked = [f"{name} {getattr(args, name).pattern}" for name in ("comm", "cgroup") if getattr(args, name) is not None]
-    asked += [f"pid {','.join(map(str, args.pid))}"] if args.pid else []
-    only = f" · {printable(', '.join(asked), 60)}" if asked else ""
-    return f"{printable(folder.node.hostname, 60)}  {told} ({moments.lasting(window.end - window.start)}){only}"
+    lasts = moments.lasting(window.end - window.start)
+    return f"{printable(folder.node.hostname, 60)}  {told} ({lasts}){filters.told(args)}"
 
 
 def _detail(args: argparse.Namespace, folder: "Folder", window: moments.Window, root: "Node", tally: "Tally") -> str:

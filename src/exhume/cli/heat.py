@@ -9,7 +9,8 @@ from exhume.cli.complaints import Complaint, chosen, complaints
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.pictures.heat import Saturated
+    from exhume.pictures.heat import Saturated, Seen
+    from exhume.recording.choice import Choice
     from exhume.recording.folder import Folder
     from exhume.recording.summary import Summary
 
@@ -35,6 +36,7 @@ A window longer than the screen is wide: --by core has several seconds a column,
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
 SECOND = 1_000_000_000
+_LITTLE = SECOND // 2000
 _NARROWEST, _WIDEST = 20, 2000
 _STRIP_TAIL = 24  # `  100% busy  100% kernel`
 _RUNS = 3
@@ -60,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
     named = any(getattr(args, name) is not None for name in ("comm", "pid", "cgroup"))
     folder = opening.folder(args, whose=named)
     window = moments.of_samples(moments.window(args, folder), folder.sampled)
+    choice = filters.choice(args)
     first, seconds = _whole_seconds(folder, window)
+    last = first + seconds * SECOND
     if args.by == "offset" and not args.json:
         first += (seconds - _shown(args, seconds)) * SECOND  # what does not fit is not read either
-    summary = chosen.summary(folder, window.start if args.json else first, window.end, filters.choice(args))
+    span = (window.start, window.end) if args.json else (first, last)
+    summary = chosen.summary(folder, *span, choice)
     if args.cpu is not None:
         missing = sorted(set(args.cpu) - set(summary.core.tolist()))
         if missing:
@@ -71,10 +76,8 @@ def run(args: argparse.Namespace) -> int:
         from exhume.pictures.heat import of_cores
 
         summary = of_cores(summary, args.cpu)
-    if not len(summary.time):
-        raise ExhumeError(
-            f"{args.recording} has no stack samples in this window; exhume info {args.recording} says what it has"
-        )
+    if not len(summary.time) or (choice.of_threads and _nobody(folder, window, choice, summary)):
+        raise ExhumeError(filters.nothing(args, folder, window))
     if args.json:
         _print_json(args, folder, window, summary)
     elif args.by == "core":
@@ -84,6 +87,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _nobody(folder: "Folder", window: moments.Window, choice: "Choice", summary: "Summary") -> bool:
+    """Whether none of the samples was chosen: whoever else ran is in the summary as idle."""
+    from exhume.recording import chosen
+
+    if summary.offsets.any():
+        return False
+    return next(chosen.samples(folder, window.start, window.end, choice), None) is None
+
+
 def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
     import shutil
 
@@ -91,28 +103,30 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     from exhume.cli.terminal import Style
     from exhume.pictures.heat import aligned, of_cores, offset_map, saturated
     from exhume.pictures.heat_text import offset_lines
+    from exhume.recording.summary import between
 
     style = Style(sys.stdout)
     first, seconds = _whole_seconds(folder, window)
     shown = _shown(args, seconds)
     start = first + (seconds - shown) * SECOND
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
-    marks = saturated(summary, _hz(folder))
-    summary = aligned(summary, start)
+    seen = _seen(folder)
+    marks = saturated(between(summary, window.start, window.end), _hz(folder))
+    summary = aligned(summary, start, seen)
     events = complaints(folder, start, window.end)
     named = args.cpu or ()
     together = "all cores" if not named else f"cores {ranges(named)}"
     maps = [(together, summary, marks)] if len(named) != 1 else []
     maps += [(f"core {core}", of_cores(summary, [core]), [mark for mark in marks if mark.core == core]) for core in named]
-    sys.stdout.write(style(_title(folder, max(start, window.start), window.end), "bold") + "\n")
+    sys.stdout.write(style(_title(args, folder, max(start, window.start), window.end), "bold") + "\n")
     for name, part, its_marks in maps:
-        heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), folder.window)
+        heat = offset_map(part, start, shown, _MANY if tall else _FEW, _hz(folder), seen)
         lines = offset_lines(heat, _clock(folder), its_marks, style.colour, [one.time for one in events])
         sys.stdout.write(f"\n{style(name, 'bold')}\n" + "\n".join(lines) + "\n")
     _print_runs(args, folder, marks)
     _print_events(folder, events)
     if shown < seconds:
-        earlier = moments.clock(folder.real_ns(start))
+        earlier = moments.clock(_whole(folder.real_ns(start)))
         hint = f"The last {shown:,} of {seconds:,} seconds. Before that: --to {earlier}; all at once: --by core"
         sys.stdout.write(f"\n{style(hint, 'dim')}\n")
 
@@ -123,14 +137,16 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     from exhume.cli.terminal import Style
     from exhume.pictures.heat import aligned, core_map, saturated
     from exhume.pictures.heat_text import LEFT, core_lines
+    from exhume.recording.summary import between
 
     style = Style(sys.stdout)
     first, seconds = _whole_seconds(folder, window)
     room = max(8, _columns(args) - LEFT - _STRIP_TAIL)
-    heat = core_map(aligned(summary, first), first, seconds, room, _hz(folder))
+    seen = _seen(folder)
+    heat = core_map(aligned(summary, first, seen), first, seconds, room, _hz(folder), seen)
     most = max(8, shutil.get_terminal_size((100, _STRIPS)).lines - 12) if sys.stdout.isatty() else _STRIPS
-    marks = saturated(summary, _hz(folder))
-    sys.stdout.write(style(_title(folder, window.start, window.end), "bold") + "\n")
+    marks = saturated(between(summary, window.start, window.end), _hz(folder))
+    sys.stdout.write(style(_title(args, folder, window.start, window.end), "bold") + "\n")
     column = "a column is a second" if heat.seconds == 1 else f"a column is {heat.seconds:,} seconds"
     sys.stdout.write(style(f"{column}, the oddest core first", "dim") + "\n\n")
     events = complaints(folder, first, window.end)
@@ -214,9 +230,24 @@ def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Wind
 
 
 def _whole_seconds(folder: "Folder", window: moments.Window) -> tuple[int, int]:
-    """The seconds of the clock on the wall that a window touches: their first begin, and how many."""
-    first = window.start - folder.real_ns(window.start) % SECOND
-    return first, -(-(window.end - first) // SECOND)
+    """The seconds of the clock on the wall that a window touches: their first begin, and how many.
+
+    Not those that it has less of than half a millisecond: anchors differ by so much.
+    """
+    first = window.start - (folder.real_ns(window.start) + _LITTLE) % SECOND + _LITTLE
+    return first, max(1, -(-(window.end - first - _LITTLE) // SECOND))
+
+
+def _seen(folder: "Folder") -> "Seen":
+    """When samples were taken: a log beside them may reach farther."""
+    begin, end = folder.sampled
+    edges = [begin, *(edge for gap in folder.gaps(begin, end, sampled=True) for edge in gap), end]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _whole(real_ns: int) -> int:
+    """The second that begins then: anchors differ, so that it may be a little less."""
+    return (real_ns + SECOND // 2) // SECOND * SECOND
 
 
 def _shown(args: argparse.Namespace, seconds: int) -> int:
@@ -239,12 +270,12 @@ def _hz(folder: "Folder") -> int:
 
 
 def _clock(folder: "Folder") -> Any:
-    return lambda time: moments.wall(folder.real_ns(time), "%H:%M:%S")
+    return lambda time: moments.wall(_whole(folder.real_ns(time)), "%H:%M:%S")
 
 
-def _title(folder: "Folder", start: int, end: int) -> str:
+def _title(args: argparse.Namespace, folder: "Folder", start: int, end: int) -> str:
     from exhume.text import printable
 
     begin = moments.wall(folder.real_ns(start), "%Y-%m-%d %H:%M:%S")
     until = moments.wall(folder.real_ns(end), "%H:%M:%S %Z").rstrip()
-    return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({moments.lasting(end - start)})"
+    return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({moments.lasting(end - start)}){filters.told(args)}"

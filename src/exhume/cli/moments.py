@@ -12,6 +12,7 @@ from exhume.errors import ExhumeError, UsageError
 
 SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
+_HALF_MS = 500_000
 # A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
 _UNKNOWN = 20 * 365 * _DAY
 FORMS = (
@@ -231,6 +232,7 @@ def _told(clocks: Clocks, time: int) -> str:
 
 def wall(real_ns: int, form: str) -> str:
     """Local time; a moment outside of what calendars know, or without a time of day, is told in seconds."""
+    real_ns += _HALF_MS  # anchors differ by parts of a microsecond: what is 59.9999998 is not 59
     if real_ns < _UNKNOWN:
         return "" if form == "%Z" else f"{real_ns // SECOND} s"
     try:
@@ -244,7 +246,7 @@ def clock(real_ns: int, dated: bool = False) -> str:
     if real_ns < _UNKNOWN:
         return f"{real_ns // SECOND}.{real_ns % SECOND // 1_000_000:03}"
     form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
-    return f"{wall(real_ns, form)}.{real_ns % SECOND // 1_000_000:03}"
+    return f"{wall(real_ns // 1_000_000 * 1_000_000, form)}.{real_ns % SECOND // 1_000_000:03}"
 
 
 def rfc3339(real_ns: int) -> str:

@@ -4,6 +4,7 @@ The subsecond-offset heat map is Brendan Gregg's: a column is a second, read upw
 every second, or holds a core for half of one, shows as a pattern.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from exhume.recording.summary import OFFSETS, SECOND, Summary, join
 
 Shares = NDArray[np.float64]
 """From 0 to 1; not a number where nothing was recorded."""
+Seen = Sequence[tuple[int, int]]
+"""When samples were taken: from, to; by time."""
 SATURATED = 0.95
 _PART = SECOND // OFFSETS
 # A second with fewer of its samples than this was not seen whole: nothing is said about all of it.
@@ -36,6 +39,8 @@ class CoreMap(NamedTuple):
     cores: list[int]
     busy: Shares
     kernel: Shares
+    recorded: Shares
+    """Of each column how many nanoseconds have samples."""
 
 
 class Saturated(NamedTuple):
@@ -55,25 +60,45 @@ def of_cores(summary: Summary, cores: "list[int] | tuple[int, ...]") -> Summary:
     return Summary(summary.time[keep], summary.core[keep], idle, user, system, softirq, irq, summary.offsets[keep])
 
 
-def aligned(summary: Summary, start: int) -> Summary:
+def recorded(begin: Ints, end: Ints, seen: Seen | None) -> Shares:
+    """How many nanoseconds of each span were recorded; all of them where nobody says."""
+    if not seen:
+        return (end - begin).astype(np.float64)
+    edges = np.array(seen, dtype=np.int64).ravel()
+    until = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
+    first = edges[0]  # numbers are exact as floats when they are small
+    spans: Shares = np.interp(end - first, edges - first, until) - np.interp(begin - first, edges - first, until)
+    return spans
+
+
+def aligned(summary: Summary, start: int, seen: Seen | None = None) -> Summary:
     """The same by seconds that begin where `start` does, such as those of the clock on the wall.
 
-    What a second holds goes to the two that it touches: its fiftieths to where they lie, its counts by the share of each.
+    What a second holds goes to the two that it touches: its fiftieths to where they lie, its counts by how much of each was
+    recorded.
     """
-    late = round(-start % SECOND / _PART)
+    late = _late(start)
     begin = (summary.time - start) // SECOND * SECOND + start
     if late in (0, OFFSETS):
         return summary._replace(time=begin + late // OFFSETS * SECOND)
     offsets = np.zeros((2, *summary.offsets.shape), dtype=np.uint8)
     offsets[0, :, late:], offsets[1, :, :late] = summary.offsets[:, : OFFSETS - late], summary.offsets[:, OFFSETS - late :]
     counts = (summary.idle, summary.user, summary.system, summary.softirq, summary.irq)
-    first = [(column * (OFFSETS - late) + OFFSETS // 2) // OFFSETS for column in counts]
+    before = recorded(summary.time, begin + SECOND, seen)
+    whole = before + recorded(begin + SECOND, summary.time + SECOND, seen)
+    share = np.where(whole > 0, before / np.maximum(whole, 1), 1 - late / OFFSETS)
+    first = [np.floor(column * share + 0.5).astype(np.int64) for column in counts]
     rest = [column - part for column, part in zip(counts, first, strict=True)]
     both = [
         Summary._make([begin, summary.core, *first, offsets[0]]),
         Summary._make([begin + SECOND, summary.core, *rest, offsets[1]]),
     ]
     return join([_without_empty(part) for part in both])
+
+
+def _late(start: int) -> int:
+    """How many fiftieths a second of the recording begins after one that begins where `start` does, to the nearest."""
+    return round(-start % SECOND / _PART)
 
 
 def _without_empty(summary: Summary) -> Summary:
@@ -85,26 +110,25 @@ def total(summary: Summary) -> Ints:
     return summary.idle + summary.user + summary.system + summary.softirq + summary.irq
 
 
-def offset_map(
-    summary: Summary, start: int, seconds: int, rows: int, hz: int = 0, seen: tuple[int, int] | None = None
-) -> OffsetMap:
+def offset_map(summary: Summary, start: int, seconds: int, rows: int, hz: int = 0, seen: Seen | None = None) -> OffsetMap:
     """All cores of a summary together.
 
     A core that is asleep may give no samples (cycles do not count then, and some virtual machines stop the timer of
-    cpu-clock): `hz` says how many there would be. `seen` is when the recording began and ended: of the second in which it
-    did only a part can have samples.
+    cpu-clock): `hz` says how many there would be. Of a second in which sampling began or ended only a part was `seen`: shares
+    are of that.
     """
     at, keep = _seconds(summary, start, seconds)
-    begins = start + np.arange(seconds * rows) * (SECOND // rows)
-    low, high = seen or (start, start + seconds * SECOND)
-    part = np.clip(np.minimum(begins + SECOND // rows, high) - np.maximum(begins, low), 0, None).reshape(seconds, rows)
+    moved = -start % SECOND - _late(start) * _PART  # by so much the fiftieths are not where they are drawn
+    begins = start + moved + np.arange(seconds * rows) * (SECOND // rows)
+    part = recorded(begins, begins + SECOND // rows, seen).reshape(seconds, rows)
     present = np.maximum(part.sum(axis=1), 1)[at] / SECOND
     whole = np.bincount(at, weights=np.maximum(total(summary)[keep] / present, hz), minlength=seconds)
     cores = len(unique(summary.core)) if len(at) else 0
     whole = np.where(np.bincount(at, minlength=seconds) > 0, np.maximum(whole, hz * cores), whole)
     parts = offsets_together(summary, start, seconds).reshape(seconds, rows, OFFSETS // rows).sum(axis=2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.minimum(1.0, parts * rows / whole[:, np.newaxis])
+        # Samples are known to the fiftieth: less of a cell than that says nothing.
+        shares = np.minimum(1.0, parts * (SECOND / np.maximum(part, _PART)) / whole[:, np.newaxis])
     return OffsetMap(start, np.where((part > 0) | (parts > 0), shares, np.nan).T)
 
 
@@ -120,24 +144,27 @@ def offsets_together(summary: Summary, start: int, seconds: int) -> Ints:
     return added
 
 
-def core_map(summary: Summary, start: int, seconds: int, columns: int, hz: int = 0) -> CoreMap:
-    """Every core of a summary, in at most so many columns."""
+def core_map(summary: Summary, start: int, seconds: int, columns: int, hz: int = 0, seen: Seen | None = None) -> CoreMap:
+    """Every core of a summary, in at most so many columns. `hz` and `seen` as above."""
     width = max(1, -(-seconds // columns))
     number = -(-seconds // width)
     at, keep = _seconds(summary, start, seconds)
     cores = unique(summary.core[keep])  # -1 where a file of another tool does not tell
     cell = np.searchsorted(cores, summary.core[keep]) * number + at // width
-    recorded = np.zeros(number * width, dtype=np.int64)  # seconds of which any core has something
-    recorded[at] = 1
-    expected = hz * recorded.reshape(number, width).sum(axis=1)
-    samples = np.maximum(_sum(cell, np.maximum(total(summary), hz)[keep], len(cores), number), expected)
+    begins = start + np.arange(number * width) * SECOND
+    part = recorded(begins, begins + SECOND, seen)
+    some = np.zeros(number * width)  # of the seconds of which any core has something
+    some[at] = part[at]
+    lasts = some.reshape(number, width).sum(axis=1)
+    least = np.maximum(total(summary)[keep], hz * part[at] / SECOND)
+    samples = np.maximum(_sum(cell, least, len(cores), number), hz * lasts / SECOND)
     kernel = _sum(cell, (summary.system + summary.softirq + summary.irq)[keep], len(cores), number)
     user = _sum(cell, summary.user[keep], len(cores), number)
     with np.errstate(divide="ignore", invalid="ignore"):
         busy_share, kernel_share = np.minimum(1.0, (user + kernel) / samples), np.minimum(1.0, kernel / samples)
     # Of two cores neither is in the middle: the one that is more in the kernel comes first.
     order = np.lexsort((-kernel.sum(axis=1), -np.round(oddness(busy_share, kernel_share), 6)))
-    return CoreMap(start, width, cores[order].tolist(), busy_share[order], kernel_share[order])
+    return CoreMap(start, width, cores[order].tolist(), busy_share[order], kernel_share[order], lasts)
 
 
 def oddness(busy: Shares, kernel: Shares) -> Shares:
@@ -174,6 +201,6 @@ def _seconds(summary: Summary, start: int, seconds: int) -> tuple[Ints, NDArray[
     return at[keep], keep
 
 
-def _sum(cell: Ints, values: Ints, rows: int, columns: int) -> Shares:
+def _sum(cell: Ints, values: Ints | Shares, rows: int, columns: int) -> Shares:
     sums: Shares = np.bincount(cell, weights=values, minlength=rows * columns).astype(np.float64)
     return sums.reshape(rows, columns)

@@ -46,7 +46,7 @@ def core_lines(
     top = 1.0
     lines = []
     for core, busy, kernel in zip(heat.cores[:most], heat.busy, heat.kernel, strict=False):
-        shares = f"  {_mean(busy):>4.0%} busy {_mean(kernel):>4.0%} kernel"
+        shares = f"  {_mean(busy, heat.recorded):>4.0%} busy {_mean(kernel, heat.recorded):>4.0%} kernel"
         lines.append(f"{f'core {core}' if core >= 0 else 'any core':>{LEFT - 1}} {_cells(busy, top, colour, BLOCKS)}{shares}")
     lines += axis(heat.start, heat.seconds, columns, clock)
     lines += mark_lines(heat.start, heat.seconds, columns, marks)
@@ -62,9 +62,10 @@ def scale(shares: Shares) -> float:
     return next(top for top in _TOPS if largest <= top)
 
 
-def _mean(shares: Shares) -> float:
-    known = shares[~np.isnan(shares)]
-    return float(known.mean()) if len(known) else 0.0
+def _mean(shares: Shares, lasts: Shares) -> float:
+    """Of all columns; one that was recorded for less of its time counts for less."""
+    known = ~np.isnan(shares)
+    return float((shares[known] * lasts[known]).sum() / max(1.0, lasts[known].sum()))
 
 
 def _cells(shares: Shares, top: float, colour: bool, ramp: str) -> str:
