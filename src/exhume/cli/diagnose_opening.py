@@ -1,7 +1,6 @@
 """The recording that a diagnosis is of: the one that was named, the one that this node's recorder makes, or one made now."""
 
 import argparse
-import atexit
 import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,13 +63,11 @@ def _running() -> Opened | None:
 
 def _record(args: argparse.Namespace) -> "Folder":
     """This node, from now on, into a directory that goes when we do."""
-    import tempfile
-
+    from exhume.cli.scratch import scratch
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
     from exhume.node.root import Root
     from exhume.recorder.flight import Flight, Options, Status
-    from exhume.recorder.importing import remove
     from exhume.recording.folder import Folder
     from exhume.recording.writer import Writer
 
@@ -80,8 +77,7 @@ def _record(args: argparse.Namespace) -> "Folder":
     if not os.path.exists(os.path.join(args.host, "proc/stat")):
         raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
     log = Root(args.log_root) if args.log_root else None
-    place = tempfile.mkdtemp(prefix="exhume-diagnose-")
-    atexit.register(remove, place)
+    place = scratch("exhume-diagnose-")
     flight = Flight(Root(args.host), Options(_HZ, False, for_ns, log=log))
     progress = Progress("recording")
 

@@ -1,7 +1,6 @@
 """A recording to read: one of ours, or files of other tools that become one for as long as we run."""
 
 import argparse
-import atexit
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -62,13 +61,10 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
 
     if not importable(path) or (path != "-" and _nothing_in(path)):
         return Folder(path, boot(path, args.boot))  # which also says that there is none, or that it is root's
-    import tempfile
-
     from exhume.cli.importing import bring_in
-    from exhume.recorder.importing import remove
+    from exhume.cli.scratch import scratch
 
-    made = tempfile.mkdtemp(prefix="exhume-import-")
-    atexit.register(remove, made)
+    made = scratch("exhume-import-")
     brought = bring_in(args, [path], made, whose, kept=False)
     if not brought.samples and not brought.events:
         raise ExhumeError(_nothing_known(path, brought))

@@ -132,9 +132,7 @@ def _named(args: argparse.Namespace) -> list[str]:
 
 def _coming(args: argparse.Namespace) -> "Bringing":
     """What looks at the file beside us, and imports it then. Nothing of what that takes is loaded here before."""
-    import atexit
-    import tempfile
-
+    from exhume.cli.scratch import scratch
     from exhume.web.bringing import Bringing
 
     def look() -> "Glance | None":
@@ -143,16 +141,7 @@ def _coming(args: argparse.Namespace) -> "Bringing":
 
         return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
 
-    place = tempfile.mkdtemp(prefix="exhume-import-")
-    coming = Bringing(look, place, _say)
-    atexit.register(_remove, place)
-    return coming
-
-
-def _remove(place: str) -> None:
-    from exhume.recorder.importing import remove
-
-    remove(place)
+    return Bringing(look, scratch("exhume-import-"), _say)
 
 
 def _looked(args: argparse.Namespace, coming: "Bringing") -> _Shown:
@@ -181,18 +170,15 @@ def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
 
 
 def _together(args: argparse.Namespace, files: list[str]) -> "Folder":
-    import atexit
-    import tempfile
-
     from exhume.cli.importing import bring_in
-    from exhume.recorder.importing import importable, remove
+    from exhume.cli.scratch import scratch
+    from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
     ours = [file for file in files if not importable(file)]
     if ours:
         raise UsageError(f"{ours[0]} is a recording of its own: it is shown alone, only files of other tools go together")
-    place = tempfile.mkdtemp(prefix="exhume-import-")
-    atexit.register(remove, place)
+    place = scratch("exhume-import-")
     for note in bring_in(args, files, place, kept=False).notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(place)
