@@ -26,6 +26,15 @@ def printable(text: str, limit: int = 160) -> str:
     return text
 
 
+def sentence(text: str, limit: int = 400) -> str:
+    """The same of a sentence that may have a list in it: its end goes, because without its middle two items read as one."""
+    kept = text[:limit]
+    end = max(kept.rfind("; "), kept.rfind(", "))
+    if len(text) <= limit or end < limit // 2:  # one long name
+        return printable(text, limit)
+    return printable(kept[:end], 2 * limit) + " …"
+
+
 def _escape(character: str) -> str:
     point = ord(character)
     if point < 0x100:

@@ -15,6 +15,7 @@ from exhume.cli import record
 from exhume.cli.diagnose_text import MOST_LINES, RIVALS, render
 from exhume.cli.main import command_parser, main
 from exhume.cli.report_text import render as check_text
+from exhume.cli.report_text import safe
 from exhume.cli.terminal import Style
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import sentences
@@ -348,3 +349,27 @@ def test_a_node_without_a_recorder_is_recorded_now(tmp_path: Path, capsys: CAPTU
 
 def test_rivals_are_kinds_that_detectors_have() -> None:
     assert set(RIVALS) <= {*CAUSES, *TENANTS}
+
+
+def test_stacks_without_times_carry_no_verdict(tmp_path: Path, capsys: CAPTURE) -> None:
+    folded = tmp_path / "x.folded"
+    folded.write_text("a;b;asm_exc_page_fault_[k];handle_mm_fault_[k] 400\nb;c 100\n")
+    text = diagnosed(capsys, str(folded), code=3)
+    assert text.startswith("UNKNOWN  Nothing can be said of when and for how long: the times of these stacks are made up;")
+    assert "exhume flame" in " ".join(text.split())
+    assert "core 0 " not in text
+
+
+def test_too_little_is_told_with_what_there_was(tmp_path: Path, capsys: CAPTURE) -> None:
+    script = tmp_path / "x.txt"
+    sample = "sleeper  {pid}/{pid} [00{core}] {at:.6f}: 1 cpu-clock: \n\tffffffff81000000 do_idle ([kernel.kallsyms])\n\n"
+    script.write_text("".join(sample.format(pid=7, core=i % 2, at=100 + i / 1000) for i in range(10)))
+    text = " ".join(diagnosed(capsys, str(script), code=3).split())
+    assert "UNKNOWN No sign of starvation in 10 stack samples, which is too little to judge the node: too few" in text
+
+
+def test_too_long_a_list_loses_its_end_and_not_its_middle() -> None:
+    items = [f"python [{i}] of {'n' * 40}" for i in range(20)]
+    text = safe("most by " + ", ".join(items))
+    assert text == "most by " + ", ".join(items[: text.count("python")]) + " …"
+    assert "…" in safe("n" * 500)[200:300]

@@ -15,7 +15,7 @@ from exhume.findings import (
     steal,
     writeback_stall,
 )
-from exhume.findings.detectors import DETECTORS
+from exhume.findings.detectors import DETECTORS, examine
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import TABLES
 from tests.findings import made
@@ -75,7 +75,8 @@ def test_a_machine_that_is_full_for_a_while_is_full_then() -> None:
     ("kernel", "said"),
     [
         (0.0, "time: the machine is full;"),
-        (0.5, "the machine is full, half of it with work in the kernel;"),
+        (0.35, "the machine is full, 35% of it with work in the kernel;"),
+        (0.5, "the machine is full, 50% of it with work in the kernel;"),
         (1.0, "the machine is full of work in the kernel;"),
     ],
 )
@@ -111,7 +112,7 @@ def test_programs_that_live_shortly_are_one_in_samples_whatever_their_pids() -> 
         made.sample(recording, second, second + 0.9, 0, "cc1", 200 + second, ("work",), "user", cgroup="/build")
         made.sample(recording, second + 0.9, second + 1.0, 0, "make", 9, ("work",), "user", cgroup="/build")
     finding = one(cpu_full.detect(recording, T))
-    assert str(finding.value("busiest")).startswith("cc1 [")
+    assert finding.value("busiest") == "cc1 [219 and 19 more] of build"
     assert finding.number("CPU time of the busiest") == pytest.approx(18_000, rel=0.02)
     assert str(finding.value("second")).startswith("make [9]")
 
@@ -291,3 +292,59 @@ def test_the_order_of_rows_does_not_matter() -> None:
             assert examined == detect(other, T)
             found += len(examined.findings)
     assert found >= 3
+
+
+def test_samples_of_one_command_say_nothing_about_the_machine() -> None:
+    recording = made.recording(cpus=2, on=())
+    for core in (0, 1):
+        made.sample(recording, 0.0, 20.0, core, "job", 100 + core, ("copy_page", "asm_exc_page_fault"))
+    assert one(cpu_full.detect(recording, T)).number("busy") > 0.95
+    recording = made.recording(cpus=2, on=())
+    made.sample(recording, 0.0, 20.0, 0, "job", 100, ("copy_page", "asm_exc_page_fault"))
+    recording["sources"].add(0, "every-core", "off", "of one command", 0)
+    for one_of in examine(recording, T):
+        assert one_of.findings == ()
+        if one_of.kind in ("cpu-full", "core-saturated"):
+            assert one_of.unseen == "of one command"
+    nowhere = made.recording(cpus=2, on=())
+    made.sample(nowhere, 0.0, 20.0, -1, "job", 100, ("copy_page", "asm_exc_page_fault"))
+    assert cpu_full.detect(nowhere, T).unseen == "the samples do not say which core they are of"
+
+
+@pytest.mark.parametrize(("seconds", "hz"), [(0.4, 99), (3.0, 3)])
+def test_a_few_samples_do_not_make_a_machine_full(seconds: float, hz: int) -> None:
+    recording = made.recording(cpus=2, on=())
+    for core in (0, 1):
+        made.sample(recording, 0.0, seconds, core, "job", 100 + core, ("work",), "user", hz=hz)
+    assert "too few samples" in cpu_full.detect(recording, T).unseen
+    short = made.recording(cpus=2)
+    made.cores(short, 0.4, {core: [(0.0, 0.4, "user")] for core in (0, 1)})
+    assert cpu_full.detect(short, T).unseen == "the cores were seen for 400 ms only"
+
+
+def test_samples_whose_times_are_made_up_are_not_judged() -> None:
+    recording = made.recording(cpus=1, on=())
+    made.sample(recording, 0.0, 20.0, 0, "job", 100, ("copy_page", "asm_exc_page_fault"))
+    recording["sources"].add(0, "sample-times", "off", "made up", 0)
+    for one_of in examine(recording, T):
+        assert one_of.findings == ()
+        if one_of.kind in ("cpu-full", "core-saturated"):
+            assert one_of.unseen == "made up"
+    assert len(recording["samples"]) == 1980
+
+
+def test_cpu_time_is_that_of_all_cores_that_were_sampled_where_nobody_counted_them() -> None:
+    recording = made.recording(cpus=0, on=())
+    for core in (0, 1):
+        made.sample(recording, 0.0, 20.0, core, f"job{core}", 100 + core, ("work",), "user")
+    assert one(cpu_full.detect(recording, T)).number("CPU time of all") == pytest.approx(40_000, rel=0.02)
+
+
+def test_names_in_the_list_of_the_busiest_are_short_each() -> None:
+    recording = made.recording(cpus=2, on=())
+    for core in (0, 1):
+        made.sample(recording, 0.0, 20.0, core, "python", 100 + core, ("work",), "user", cgroup=f"/api/{core}{'6' * 200}")
+    summary = one(cpu_full.detect(recording, T)).summary
+    assert "python [100] of api/066" in summary
+    assert "python [101] of api/166" in summary
+    assert len(summary) < 400

@@ -160,7 +160,8 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
     focus = focus_of(report, whole, incident)
     sampled = folder.count("samples") > 0
     recording = folder.load(*wanted(focus, whole), TABLES)
-    if sampled and not len(recording["cpu"]):
+    timed = not any(source.name == "sample-times" and source.state == "off" for source in report.sources)
+    if sampled and timed and not len(recording["cpu"]):
         recording.extend(folder.load(*wanted(focus, whole), SAMPLED))
     seen = scene(report, recording, focus, whole, _clock(folder, end), opened.name, incident, sampled)
     return replace(

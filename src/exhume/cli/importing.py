@@ -146,7 +146,7 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
     from exhume.cli import moments
     from exhume.cli.terminal import Style, width, wrap
     from exhume.recording.folder import Folder
-    from exhume.text import printable
+    from exhume.text import printable, sentence
 
     style, columns = Style(sys.stdout), width(sys.stdout)
     out = sys.stdout.write
@@ -162,7 +162,7 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
         zone = moments.wall(folder.real_ns(end), "%Z")
         out(f"{zone and ' ' + zone} ({moments.lasting(end - begin)})\n")
     for note in brought.notes:
-        out("\n".join(style(line, "yellow") for line in wrap(printable(note, 400), "  ! ", "    ", columns)) + "\n")
+        out("\n".join(style(line, "yellow") for line in wrap(sentence(note), "  ! ", "    ", columns)) + "\n")
     pictures = "; exhume heat and exhume flame show it" if brought.samples else ""
     out(style(f"\nexhume info {printable(args.output)} says what is in it{pictures}.\n", "dim"))
 

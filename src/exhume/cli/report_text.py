@@ -6,7 +6,7 @@ from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
 from exhume.pictures import sentences
 from exhume.pictures.words import value, what
-from exhume.text import printable
+from exhume.text import sentence
 from exhume.verdict.report import Report, Source, Verdict
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
@@ -46,7 +46,7 @@ def do_now(verdict: Verdict) -> list[str]:
 
 def safe(text: str) -> str:
     """Names in sentences are hostile text."""
-    return printable(text, 400)
+    return sentence(text)
 
 
 def headline(report: Report, style: Style, columns: int) -> list[str]:

@@ -8,6 +8,7 @@ from exhume.findings.held import Held, Who, belongs
 from exhume.findings.kernel_threads import of_kernel
 from exhume.findings.kernel_work import NETWORK, POLLING, telling
 from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
+from exhume.findings.sampled import unfit
 from exhume.findings.senders import sender
 from exhume.findings.stall_words import SHARES, text
 from exhume.findings.stalls import held_while
@@ -21,8 +22,9 @@ _STOLEN = 0.01
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     everyone = cores(recording)
-    if not everyone:
-        return Examined(KIND, unseen=recording.why_off("cpu"))
+    why = unfit(recording) if not everyone or everyone[0].sampled else ""
+    if why or not everyone:
+        return Examined(KIND, unseen=why or recording.why_off("cpu"))
     machine = busy(everyone)
     tickless = {dict(at).get("cpu") for at in recording.counters("cpu_nohz_full")}
     found = [(core, saturated(core, thresholds.core_saturated_ratio, 0)) for core in everyone]

@@ -4,9 +4,12 @@ from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from exhume.findings.cores import TICK_NS
 from exhume.findings.machine import BUSY, IDLE, KERNEL, Machine, machine
 from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.sampled import unfit
 from exhume.findings.sampled_work import sampled
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
@@ -16,6 +19,10 @@ from exhume.text import printable
 
 KIND = "cpu-full"
 MOST_TOLD = 3
+# Of a name in a sentence that has several.
+_LONGEST_NAME = 72
+# Whatever is seen for less than this says nothing about a machine.
+_SHORTEST_NS = SECOND_NS
 Parts = list[tuple[int, int]]
 
 
@@ -24,19 +31,24 @@ class _Process(NamedTuple):
     pid: int
     comm: str
     cgroup: str
+    others: int = 0
+    """Processes of the same name and cgroup that are in the sum, too."""
 
     def __str__(self) -> str:
-        whose = str(owner(self.cgroup)) or self.cgroup.strip("/")
-        return f"{self.comm} [{self.pid}]" + (f" of {whose}" if whose else "")
+        whose = printable(str(owner(self.cgroup)) or self.cgroup.strip("/"), _LONGEST_NAME)
+        pids = f"{self.pid} and {self.others} more" if self.others else str(self.pid)
+        return f"{printable(self.comm, _LONGEST_NAME)} [{pids}]" + (f" of {whose}" if whose else "")
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     cores = machine(recording)
     if cores is None:
-        return Examined(KIND, unseen=recording.why_off("cpu"))
+        return Examined(KIND, unseen=unfit(recording) or recording.why_off("cpu"))
     shortest = round(thresholds.cpu_full_s * SECOND_NS)
     busy = cores.full()
     parts = times(busy.above(thresholds.cpu_full_ratio, shortest)) or busy.best(thresholds.cpu_full_ratio, shortest)
+    if parts and busy.length_ns < _SHORTEST_NS:
+        return Examined(KIND, unseen=f"the cores were seen for {busy.length_ns / 1e6:,.0f} ms only")
     if parts:
         return Examined(KIND, (_finding(recording, thresholds, cores, parts),))
     worst, stolen = busy.most(shortest), cores.share("steal")
@@ -81,7 +93,9 @@ def _full(user: float, kernel: float) -> str:
     """Of what: programs' own work can be moved away, what the kernel does for them may be one thing that all wait for."""
     if kernel >= 2 * user:
         return "the machine is full of work in the kernel"
-    return "the machine is full" if 2 * kernel < user else "the machine is full, half of it with work in the kernel"
+    if 2 * kernel < user:
+        return "the machine is full"
+    return f"the machine is full, {kernel / (user + kernel):.0%} of it with work in the kernel"
 
 
 def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
@@ -96,7 +110,7 @@ def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
         evidence.append(Evidence(f"CPU time of the {place}", process.used_ms, "ms", source))
     if not busiest:
         return "", []
-    said = "; most by " + ", ".join(f"{printable(str(process))} ({process.used_ms:,} ms)" for process in busiest)
+    said = "; most by " + ", ".join(f"{process} ({process.used_ms:,} ms)" for process in busiest)
     groups: Counter[str] = Counter()
     for process in used:
         groups[process.cgroup] += process.used_ms
@@ -106,7 +120,7 @@ def _who(recording: Recording, parts: Parts) -> tuple[str, list[Evidence]]:
         cgroup, most = max(groups.items(), key=lambda item: (item[1], item[0]))
         evidence.append(Evidence("busiest cgroup", cgroup, "", source))
         evidence.append(Evidence("its share", round(most / total, 3), "of the CPU time of those looked at", source))
-        said += f"; {most / total:.0%} of it in {printable(cgroup)}"
+        said += f"; {most / total:.0%} of it in {printable(cgroup, _LONGEST_NAME)}"
     return said, evidence
 
 
@@ -140,10 +154,13 @@ def _of_samples(recording: Recording, parts: Parts) -> list[_Process]:
         return []
     here = seen.during(parts)
     lasted_ms = sum(end - start for start, end in parts) / 1e6
-    each_ms = lasted_ms * max(1, recording.node.cpus) / max(1.0, float(here.sum()))
+    cpus = max(recording.node.cpus, len(np.unique(seen.cores)))  # text of perf script may not say how many there are
+    each_ms = lasted_ms * cpus / max(1.0, float(here.sum()))
     # Programs that are started anew again and again are one, whatever their PIDs.
-    together: dict[tuple[str, str], tuple[int, int, int]] = {}
+    together: dict[tuple[str, str], Counter[int]] = {}
     for who, count in seen.by_process(here & seen.busy):
-        samples, most, pid = together.get((who.comm, who.cgroup), (0, 0, 0))
-        together[who.comm, who.cgroup] = samples + count, *max((most, pid), (count, who.pid))
-    return [_Process(round(n * each_ms), pid, comm, cgroup) for (comm, cgroup), (n, _, pid) in together.items()]
+        together.setdefault((who.comm, who.cgroup), Counter())[who.pid] += count
+    return [
+        _Process(round(of.total() * each_ms), max(of, key=lambda pid: (of[pid], pid)), comm, cgroup, len(of) - 1)
+        for (comm, cgroup), of in together.items()
+    ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.findings.cores import BUSY, KERNEL, STATES, cores
+from exhume.findings.sampled import unfit
 from exhume.findings.stretches import SECOND_NS, Floats, Steps
 from exhume.recording.recording import Ints, Recording
 
@@ -49,13 +50,13 @@ class Machine:
 
 
 def machine(recording: Recording) -> Machine | None:
-    """None where the cores are not known."""
+    """None where the cores are not known, as from samples of one command."""
     return recording.derived("cpu" if len(recording["cpu"]) else "samples", _machine)
 
 
 def _machine(recording: Recording) -> Machine | None:
     everyone = cores(recording)
-    if not everyone:
+    if not everyone or (everyone[0].sampled and unfit(recording)):
         return None
     start = min(int(core.times[0]) for core in everyone)
     end = max(int(core.times[-1]) for core in everyone)

@@ -15,6 +15,9 @@ _SHORTEST_NS, _LONGEST_NS, _USUAL_NS = 100_000, 100_000_000, 10_000_000
 _SAMPLED_IDLE: Final = 0.25
 # Nobody on any core for so long: nothing was recorded then, since some daemon or other always wakes. Captures may be several.
 _HOLE_NS: Final = 10_000_000_000
+# Fewer samples, or of less time, say nothing about a machine: 19 a second and core are some people's rate.
+_FEWEST: Final = 20
+_BRIEFEST_NS: Final = 900_000_000
 
 
 class OfCore(NamedTuple):
@@ -37,6 +40,31 @@ class Passed(NamedTuple):
 
 
 _Cores: TypeAlias = dict[int, OfCore]
+
+
+def made_up(recording: Recording) -> str:
+    """Why the times of samples mean nothing; empty where they do. Whoever imported them says so."""
+    return _off(recording, "sample-times")
+
+
+def _off(recording: Recording, source: str) -> str:
+    row = recording.sources().get(source)
+    return str(row["reason"]) if row is not None and row["state"] == "off" else ""
+
+
+def unfit(recording: Recording) -> str:
+    """Why the samples say nothing about the machine as a whole, for people; empty where they do, or where they need not."""
+    if why := made_up(recording) or _off(recording, "every-core"):
+        return why
+    times = recording["samples"].ints("time")
+    if len(recording["cpu"]) or not len(times):
+        return ""
+    if int(recording["samples"].ints("core").min()) < 0:
+        return "the samples do not say which core they are of"
+    lasted = int(times.max()) - int(times.min())
+    if len(times) < _FEWEST or lasted < _BRIEFEST_NS:
+        return f"too few samples, {len(times):,} in {lasted / 1e6:,.0f} ms"
+    return ""
 
 
 def by_core(recording: Recording) -> _Cores:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from exhume.findings.held import Who, stack_of, threads_of
 from exhume.findings.kernel_work import FLUSH, IDLE, RECLAIM, UNKNOWN, WALK, Work
+from exhume.findings.sampled import unfit
 from exhume.findings.stretches import SECOND_NS, Floats, Steps
 from exhume.recording.recording import Ints, Recording
 
@@ -141,8 +142,8 @@ def most(found: Sequence[tuple[Who, int]], total: int) -> Whose | None:
 
 
 def sampled(recording: Recording) -> Sampled | None:
-    """None where no stacks were sampled, or none of them says what was done."""
-    found = recording.derived("samples", _sampled) if len(recording["samples"]) else None
+    """None where no stacks were sampled, or not of the machine as a whole, or none of them says what was done."""
+    found = recording.derived("samples", _sampled) if len(recording["samples"]) and not unfit(recording) else None
     return found if found is not None and found.named else None
 
 

@@ -214,6 +214,8 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
                 told = True
                 kind = "samples" if len(rows["samples"]) else "kernel-log"
                 rows["sources"].add(begin, kind, "on", f"imported: {file.format}", 0)
+                for source, why in _lacks(content.about):
+                    rows["sources"].add(begin, source, "off", why, 0)
             yield rows
         if content.full:
             content.forget()
@@ -221,6 +223,14 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
     if early:
         events = "event is" if early == 1 else "events are"
         content.notes.append(f"{early:,} {events} from before the machine was booted: left out, there is no time for them")
+
+
+def _lacks(about: Mapping[str, str | int | bool]) -> Iterator[tuple[str, str]]:
+    """What samples do not tell, and detectors must not take them to."""
+    if about.get("times") == "made up":
+        yield "sample-times", "the times of its samples are made up"
+    if about.get("every_core") is False:
+        yield "every-core", "the samples are of one command and not of every core"
 
 
 def _span(rows: Recording) -> tuple[int, int]:

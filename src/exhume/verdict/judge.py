@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from exhume.findings.detectors import examine
 from exhume.findings.model import SEVERITIES, Examined, Finding
+from exhume.findings.sampled import made_up, unfit
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.verdict.advice import advice, next_steps, remedies, switch_on
@@ -52,7 +53,7 @@ def _verdict(recording: Recording, health: Health, findings: list[Finding], exam
         None,
         "",
         0.0,
-        "Nothing could be seen of this node",
+        _too_little(recording),
         ruled_out=tuple(RuledOut(one.kind, one.ruled_out) for one in examined if one.ruled_out and one.kind not in found),
         unseen=tuple(RuledOut(one.kind, one.unseen) for one in examined if one.unseen),
     )
@@ -81,6 +82,24 @@ def _verdict(recording: Recording, health: Health, findings: list[Finding], exam
         advice=advice(case),
         switch_on=switch_on(recording, case, named.cause is not None),
     )
+
+
+def _too_little(recording: Recording) -> str:
+    """Why nothing is said of a node of which only a file of another tool is known."""
+    if made_up(recording):
+        return (
+            "Nothing can be said of when and for how long: the times of these stacks are made up; exhume flame shows what is "
+            "in them, and perf.data or the text of perf script has times"
+        )
+    seen = (
+        (len(recording["samples"]), "stack sample", "stack samples"),
+        (len(recording["events"]), "event of the kernel's log", "events of the kernel's log"),
+    )
+    told = " and ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in seen if count)
+    if not told:
+        return "Nothing could be seen of this node"
+    why = unfit(recording)
+    return f"No sign of starvation in {told}, which is too little to judge the node" + (f": {why}" if why else "")
 
 
 def _tenants_steps(case: Case) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class _Folded:
         self._two = two
         self.axis: Axis = "boot"
         self.node = Node("", "", "", "", 1)
-        self.about: dict[str, str | int | bool] = {"hz": 0, "event": ""}
+        self.about: dict[str, str | int | bool] = {"hz": 0, "event": "", "times": "made up"}
         self.anchors: list[Anchor] = []
         self.notes = ["folded stacks have no times: order and times are made up"]
         if two:

@@ -76,6 +76,7 @@ class PerfData:
         elif self.axis == "wall":
             self.notes.append("its times are of the wall clock (perf record -k CLOCK_REALTIME)")
         if not event.sample & perf_layout.TIME:
+            self.about["times"] = "made up"
             self.notes.append(
                 "its samples have no time (perf record --per-thread): those are made up, in the order of the file, "
                 f"{step_ns / 1e6:.3g} ms from one to the next"
@@ -230,7 +231,7 @@ class PerfData:
         notes += self._known.described.notes[self._noted :]
         notes += self._known.notes
         if self._symbols is not None and (missing := self._symbols.notes()):
-            shown = "; ".join(f"{printable(decode(name.encode()))}: {why}" for name, why in sorted(missing.items())[:5])
+            shown = "; ".join(f"{printable(decode(name.encode()), 64)}: {why}" for name, why in sorted(missing.items())[:5])
             more = f", and {len(missing) - 5} more" if len(missing) > 5 else ""
             files = "file" if len(missing) == 1 else "files"
             notes.append(f"functions of {len(missing)} {files} stay without names: {shown}{more}")
