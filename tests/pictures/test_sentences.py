@@ -116,3 +116,11 @@ def test_what_is_ruled_out_by_a_near_number_has_the_bar_beside_it() -> None:
     scene = replace(seen(told()), bars={"cpu-full": "full is 90% busy for 10 s"})
     assert "% idle; full is 90% busy for 10 s" in report_html.page(scene)
     assert "% idle; full is 90% busy for 10 s" in report_markdown.page(scene)
+
+
+def test_what_the_files_have_is_not_said_to_be_missing() -> None:
+    sampled = [Source("samples", "on", "imported: perf.data", 0)]
+    text = sentences.seen_with(sampled, "perf.data, kernel log")
+    assert text.startswith("perf.data, kernel log alone, which has nothing about memory cgroups, ")
+    command = [*sampled, Source("every-core", "off", "of one command", 0)]
+    assert "nothing about what the cores did, the kernel's log, " in sentences.seen_with(command, "perf.data")

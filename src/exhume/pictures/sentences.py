@@ -23,6 +23,14 @@ _KINDS = {
     "latency": "late polls",
 }
 
+_FORMATS = {
+    "perf.data": "samples",
+    "perf script": "samples",
+    "folded stacks": "samples",
+    "kernel log": "kernel-log",
+    "journalctl -o json": "kernel-log",
+}
+
 
 def sure(verdict: Verdict) -> str:
     """How sure a chain is. A single finding was measured: there is nothing that follows, and so nothing to be sure of."""
@@ -104,6 +112,10 @@ def seen_with(sources: Iterable[Source], imported: str) -> str:
     off = [source for source in known if source.state == "off"]
     if imported:
         there = {source.name for source in known if source.state == "on"}
+        # A window may begin after what one of the files has.
+        there |= {name for format_, name in _FORMATS.items() if format_ in imported.split(", ")}
+        if "samples" in there and not any(source.name in ("sample-times", "every-core") for source in off):
+            there.add("cpu")  # counted from the samples
         lacks = [what for name, what in _KINDS.items() if name not in there]
         return f"{imported} alone" + (f", which has nothing about {_and(lacks)}" if lacks else "")
     text = f"{len(known) - len(off)} of {len(known)} sources of data"
