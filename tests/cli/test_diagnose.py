@@ -373,3 +373,18 @@ def test_too_long_a_list_loses_its_end_and_not_its_middle() -> None:
     text = safe("most by " + ", ".join(items))
     assert text == "most by " + ", ".join(items[: text.count("python")]) + " …"
     assert "…" in safe("n" * 500)[200:300]
+
+
+@pytest.mark.parametrize(("alone", "code"), [("enable_on_exec = 1", 3), ("inherit = 1", 1)])
+def test_a_machine_is_not_judged_by_the_samples_of_a_command(tmp_path: Path, capsys: CAPTURE, alone: str, code: int) -> None:
+    script = tmp_path / "x.txt"
+    header = (
+        f"# ========\n# nrcpus online : 2\n# event : name = cpu-clock, , sample_freq = 99, freq = 1, {alone}\n# ========\n#\n"
+    )
+    sample = "job  {pid}/{pid} [00{core}] {at:.6f}: 1 cpu-clock: \n\t     55d0c0de work (/usr/bin/job)\n\n"
+    samples = (sample.format(pid=7 + i % 2, core=i % 2, at=100 + i / 198) for i in range(990))
+    script.write_text(header + "".join(samples))
+    text = " ".join(diagnosed(capsys, str(script), code=code).split())
+    told = "No sign of starvation in 990 stack samples, which is too little to judge the node: the samples are of one command"
+    assert (told in text) == (code == 3)
+    assert ("the machine is full; most by job [8 and 1 more] (10," in text) == (code == 1)

@@ -230,7 +230,7 @@ def _lacks(about: Mapping[str, str | int | bool]) -> Iterator[tuple[str, str]]:
     if about.get("times") == "made up":
         yield "sample-times", "the times of its samples are made up"
     if about.get("every_core") is False:
-        yield "every-core", "the samples are of one command and not of every core"
+        yield "every-core", "the samples are of one command or process and not of every core"
 
 
 def _span(rows: Recording) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def _too_little(recording: Recording) -> str:
     if made_up(recording):
         return (
             "Nothing can be said of when and for how long: the times of these stacks are made up; exhume flame shows what is "
-            "in them, and perf.data or the text of perf script has times"
+            "in them, and what perf record -a writes has times"
         )
     seen = (
         (len(recording["samples"]), "stack sample", "stack samples"),

@@ -165,6 +165,7 @@ def test_without_times_the_order_of_the_file_counts() -> None:
         ("second", ["/lib/b"], 20_000_000),
     ]
     assert any("made up, in the order of the file, 10 ms" in note for note in opened.notes)
+    assert opened.about["times"] == "made up"
 
 
 @needs_perf
