@@ -9,7 +9,7 @@ import numpy as np
 from exhume.findings.cores import TICK_NS
 from exhume.findings.machine import BUSY, IDLE, KERNEL, Machine, machine
 from exhume.findings.model import Evidence, Examined, Finding, Severity
-from exhume.findings.sampled import unfit
+from exhume.findings.sampled import BRIEFEST_NS, unfit
 from exhume.findings.sampled_work import sampled
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
@@ -21,8 +21,6 @@ KIND = "cpu-full"
 MOST_TOLD = 3
 # Of a name in a sentence that has several.
 _LONGEST_NAME = 72
-# Whatever is seen for less than this says nothing about a machine.
-_SHORTEST_NS = SECOND_NS
 Parts = list[tuple[int, int]]
 
 
@@ -47,7 +45,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     shortest = round(thresholds.cpu_full_s * SECOND_NS)
     busy = cores.full()
     parts = times(busy.above(thresholds.cpu_full_ratio, shortest)) or busy.best(thresholds.cpu_full_ratio, shortest)
-    if parts and busy.length_ns < _SHORTEST_NS:
+    if parts and busy.length_ns < BRIEFEST_NS:
         return Examined(KIND, unseen=f"the cores were seen for {busy.length_ns / 1e6:,.0f} ms only")
     if parts:
         return Examined(KIND, (_finding(recording, thresholds, cores, parts),))

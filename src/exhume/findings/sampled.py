@@ -15,9 +15,9 @@ _SHORTEST_NS, _LONGEST_NS, _USUAL_NS = 100_000, 100_000_000, 10_000_000
 _SAMPLED_IDLE: Final = 0.25
 # Nobody on any core for so long: nothing was recorded then, since some daemon or other always wakes. Captures may be several.
 _HOLE_NS: Final = 10_000_000_000
-# Fewer samples, or of less time, say nothing about a machine: 19 a second and core are some people's rate.
+# Fewer samples, or less than about a second, say nothing about a machine: 19 a second and core are some people's rate.
 _FEWEST: Final = 20
-_BRIEFEST_NS: Final = 900_000_000
+BRIEFEST_NS: Final = 900_000_000
 
 
 class OfCore(NamedTuple):
@@ -62,7 +62,7 @@ def unfit(recording: Recording) -> str:
     if int(recording["samples"].ints("core").min()) < 0:
         return "the samples do not say which core they are of"
     lasted = int(times.max()) - int(times.min())
-    if len(times) < _FEWEST or lasted < _BRIEFEST_NS:
+    if len(times) < _FEWEST or lasted < BRIEFEST_NS:
         return f"too few samples, {len(times):,} in {lasted / 1e6:,.0f} ms"
     return ""
 

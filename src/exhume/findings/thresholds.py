@@ -77,7 +77,8 @@ class Thresholds:
     )
     cpu_full_ratio: float = _threshold(0.9, "share of all cores' time that is busy from which the machine itself is full")
     cpu_full_s: float = _threshold(
-        10.0, "how long the machine must be full to be told, s; in a shorter recording nine tenths of it"
+        10.0,
+        "how long the machine must be full to be told, s; in a shorter recording (1 s at least) nine tenths of it",
     )
     cpu_wait_ratio: float = _threshold(
         0.2, "share of the window in which some task waited for a core (PSI) from which a full machine is a warning"
