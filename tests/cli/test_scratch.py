@@ -11,10 +11,8 @@ import pytest
 HELD = "import sys; from exhume.cli.scratch import scratch; print(scratch('exhume-test-'), flush=True); sys.stdin.read()"
 
 
-@pytest.mark.parametrize(
-    ("how", "codes"), [(signal.SIGTERM, (128 + signal.SIGTERM,)), (signal.SIGINT, (-signal.SIGINT, 1)), (None, (0,))]
-)
-def test_a_directory_goes_when_we_do(tmp_path: Path, how: signal.Signals | None, codes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (None, 0)])
+def test_a_directory_goes_when_we_do(tmp_path: Path, how: signal.Signals | None, code: int) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
@@ -27,6 +25,6 @@ def test_a_directory_goes_when_we_do(tmp_path: Path, how: signal.Signals | None,
             process.stdin.close()
         else:
             process.send_signal(how)
-        assert process.wait(20) in codes
+        assert process.wait(20) == code
     assert place.startswith(str(tmp_path))
     assert not os.path.exists(place)
