@@ -49,8 +49,14 @@ CASES: tuple[Case, ...] = (
         "one more every twenty seconds",
         ("NodeMemoryCgroupLeak",),
         {ALL: _grows(300, 0.05)},
-        # An hour must have passed to compare with, and another one is its `for`.
-        {600: {}, HOUR + 60: {"NodeMemoryCgroupLeak": "pending"}, 2 * HOUR + 120: {"NodeMemoryCgroupLeak": "firing"}},
+        # An hour and a half must have passed to compare with, and as long is its `for`.
+        {600: {}, 90 * 60 + 60: {"NodeMemoryCgroupLeak": "pending"}, 3 * HOUR + 120: {"NodeMemoryCgroupLeak": "firing"}},
+    ),
+    Case(
+        "a job of every hour that leaves 200, ten minutes late once",
+        ("NodeMemoryCgroupLeak",),
+        {ALL: f"{steady(300, HOUR)} {steady(500, HOUR + 600)} {steady(700, HOUR - 600)} {steady(900, HOUR)}"},
+        {600: {}, 2 * HOUR + 60: {"NodeMemoryCgroupLeak": "pending"}, 3 * HOUR + 1800: {"NodeMemoryCgroupLeak": "firing"}},
     ),
     silent("no growth", "NodeMemoryCgroupLeak", {ALL: steady(900, 4 * HOUR)}),
     silent("600 pods' cgroups within 30 s, and no more", "NodeMemoryCgroupLeak", {ALL: _grows(300, 20, 30)}),

@@ -113,6 +113,7 @@ def test_a_second_one_is_refused_in_a_sentence_and_so_is_a_port_that_is_taken(tm
         third = exhume("agent", "--dir", tmp_path / "other", "--listen", f"127.0.0.1:{port}")
         assert third.returncode == 3
         assert f"nothing can listen at 127.0.0.1:{port}: Address already in use" in third.stderr.decode()
+        assert not (tmp_path / "other").exists()
         assert it.get("/-/healthy")[0] == 200
 
 

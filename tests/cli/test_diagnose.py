@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.cli import record
+from exhume.cli import diagnose, record
 from exhume.cli.diagnose_text import MOST_LINES, RIVALS, render
 from exhume.cli.main import command_parser, main
 from exhume.cli.report_text import render as check_text
@@ -19,6 +19,7 @@ from exhume.cli.report_text import safe
 from exhume.cli.terminal import Style
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import sentences
+from exhume.recording.folder import Folder
 from exhume.recording.recording import labels
 from exhume.verdict.judge import judge
 from exhume.verdict.kinds import CAUSES, TENANTS
@@ -388,3 +389,11 @@ def test_a_machine_is_not_judged_by_the_samples_of_a_command(tmp_path: Path, cap
     told = "No sign of starvation in 990 stack samples, which is too little to judge the node: the samples are of one command"
     assert (told in text) == (code == 3)
     assert ("the machine is full; most by job [8 and 1 more] (10," in text) == (code == 1)
+
+
+def test_a_second_of_which_a_part_of_a_microsecond_is_missing_is_not_the_one_before(one: str) -> None:
+    folder = Folder(one)
+    whole = BEGIN - folder.real_ns(BEGIN) % SECOND + 2 * SECOND
+    clock = diagnose._clock(folder, BEGIN)
+    assert (clock.short(whole - 200), clock.short(whole)) == (clock.exact(whole)[:-4],) * 2
+    assert clock.short(whole - 2_000_000) != clock.short(whole)

@@ -17,7 +17,8 @@ _ALL = 'node_cgroups_cgroups{subsys_name="memory"}'
 # cAdvisor has a series for every cgroup that it watches: what lives, or nearly.
 _WATCHED = 'count by (NODE) (container_memory_usage_bytes{id!=""})'
 _KERNEL = 'sum by (NODE, cpu) (rate(node_cpu_seconds_total{mode=~"system|irq|softirq"}[2m]))'
-_GROWS = f"deriv({_ALL}[1h])"
+# Over more than an hour, and held against more than an hour ago: what leaks by a job of every hour does so in steps.
+_GROWS = f"deriv({_ALL}[2h])"
 _WHERE = "on {{ $labels.NODE }}"
 
 ALERTS: Final = (
@@ -40,11 +41,11 @@ ALERTS: Final = (
     ),
     Alert(
         "NodeMemoryCgroupLeak",
-        f"clamp_min(({PAIN} - {_ALL}) / ({_GROWS} > 0), 0) < <7d>\nand {_ALL} - {_ALL} offset 1h > {_LIMITS.leak_fewest}",
-        3600,
+        f"clamp_min(({PAIN} - {_ALL}) / ({_GROWS} > 0), 0) < <7d>\nand {_ALL} - {_ALL} offset 90m > {_LIMITS.leak_fewest}",
+        5400,
         "warning",
         f"Memory cgroups grow in number {_WHERE}",
-        f"At the rate of the last hour there are {PAIN:,} memory cgroups {_WHERE} in "
+        f"At the rate of the last two hours there are {PAIN:,} memory cgroups {_WHERE} in "
         f"{{{{ $value | humanizeDuration }}}}. Live ones are "
         "counted as well: a node that is being filled with pods looks like this for an hour or two.",
         action="Is the node being filled with pods? If not, `sudo exhume check` on it names the source.",

@@ -96,11 +96,12 @@ class Service:
             pages |= dict.fromkeys(("/-/healthy", "/healthz"), self._healthy)
             pages |= dict.fromkeys(("/-/ready", "/readyz"), self._ready)
             kept = {"budget_bytes": settings.budget_mib << 20, "keep_ns": settings.keep_s * 10**9}
-            self._writer = Writer(settings.dir, self._flight.node, self._about_it(), segment_ns=segment_ns, **kept)
+            # The door first: where it cannot be opened, nothing is left behind.
+            self.door = http.Door(address(settings.listen), pages, tls, secret)
             try:
-                self.door = http.Door(address(settings.listen), pages, tls, secret)
+                self._writer = Writer(settings.dir, self._flight.node, self._about_it(), segment_ns=segment_ns, **kept)
             except BaseException:
-                self._writer.close()
+                self.door.close()
                 raise
         except BaseException:
             self._flight.close()

@@ -203,7 +203,7 @@ def _clock(folder: "Folder", end: int) -> "Clock":
 
     zone = moments.wall(folder.real_ns(end), "%Z")
     return Clock(
-        lambda time: moments.clock(folder.real_ns(time)).partition("." if zone else " ")[0],
+        lambda time: moments.wall(folder.real_ns(time), "%H:%M:%S") if zone else moments.clock(folder.real_ns(time)),
         lambda time: moments.clock(folder.real_ns(time)),
         lambda time: moments.clock(folder.real_ns(time), dated=True),
         moments.lasting,
