@@ -3,7 +3,7 @@
 from exhume.node.latency.discover import Thread
 from exhume.node.latency.stalls import Holder, Stall, What
 from exhume.profile.offenders import Offender
-from exhume.recorder.latency import Told, fields, message
+from exhume.recorder.latency_told import Told, fields, message
 from exhume.recording.recording import Node, Recording
 
 SECOND = 1_000_000_000

@@ -9,8 +9,9 @@ import pytest
 
 from exhume.node.root import Root
 from exhume.recorder.flight import node_of
-from exhume.recorder.latency import SECOND, Latency, Options, Told
+from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
+from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from tests.kernel.bpf.needs import needs_bpf
 from tests.starved import FAR, Link, held, hold, link, needs_starvation

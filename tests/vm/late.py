@@ -21,7 +21,8 @@ from exhume.node.latency.discover import Discover
 from exhume.node.latency.look import Looker
 from exhume.node.root import Root
 from exhume.recorder.flight import node_of
-from exhume.recorder.latency import SECOND, Latency, Options, Told
+from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 
 CORE = 1

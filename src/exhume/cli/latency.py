@@ -10,7 +10,8 @@ from exhume.errors import UsageError
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
-    from exhume.recorder.latency import Options, Told
+    from exhume.recorder.latency import Options
+    from exhume.recorder.latency_told import Told
     from exhume.verdict.latency import LatencyReport
 
 DESCRIPTION = """\
@@ -137,7 +138,7 @@ class _Teller:
     def __call__(self, told: "Told") -> None:
         from datetime import datetime
 
-        from exhume.recorder.latency import message
+        from exhume.recorder.latency_told import message
         from exhume.text import printable
 
         if self._device and told.stall.device != self._device:

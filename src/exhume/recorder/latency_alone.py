@@ -13,7 +13,8 @@ from exhume.node.interrupts import Interrupts
 from exhume.node.nic import Nic
 from exhume.node.root import Reader, Root
 from exhume.node.softnet import Softnet
-from exhume.recorder.latency import SECOND, Latency, Options, Told
+from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 
 
