@@ -13,6 +13,7 @@ from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.node.memcg_walk import walk
 from exhume.node.root import Root
+from exhume.recorder import sources
 from exhume.recorder.loop import record
 from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, journal
@@ -35,7 +36,8 @@ from tests.remedy.test_steps_systemd import restarts, wait
 
 ALL = Consent(True, True)
 FILES = 4000
-ENOUGH = 40
+# On a node with fewer, a check does not ask where they came from. Others' may be there, or none.
+ENOUGH = sources.FEW + 10
 AGENT = """\
 [Unit]
 Description=An agent that nobody uses
@@ -138,7 +140,7 @@ def planned(machine: systemd.Machine, target: str, report: Told | None, keep: Ke
 
 def seen(machine: systemd.Machine) -> Recording:
     """A few seconds of the leak, when there is enough of it to be told as what it is."""
-    assert wait(lambda: zombies() >= ENOUGH), zombies()
+    assert any(wait(lambda: zombies() >= ENOUGH) for _ in range(3)), zombies()
     return ours(record(HostsKernel(machine.root), 6_000_000_000))
 
 

@@ -34,6 +34,7 @@ needs_zombies = pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "zombies c
 real = [needs_bpf, needs_zombies]
 _numbers = count()
 MIB = 1 << 20
+FULL = b"x" * PAGE
 
 
 def fresh() -> str:
@@ -44,20 +45,17 @@ def fresh() -> str:
 def leaked(parent: Path, writes: list[tuple[int, int, int]]) -> Iterator[Path]:
     """A zombie for each (file descriptor, first page, pages), below a parent that is there only meanwhile."""
     parent.mkdir(parents=True)
-    home = zombies.own_cgroup()
     try:
         for i, (fd, first, pages) in enumerate(writes):
             group = parent / f"z{i}"
             group.mkdir()
-            (group / "tasks").write_text("0")
-            for page in range(first, first + pages):
-                os.pwrite(fd, b"x" * PAGE, page * PAGE)
-            (home / "tasks").write_text("0")
+            with zombies.within(group):
+                for page in range(first, first + pages):
+                    os.pwrite(fd, FULL, page * PAGE)
             group.rmdir()
         settle()
         yield parent
     finally:
-        (home / "tasks").write_text("0")
         parent.rmdir()
         with suppress(OSError):
             PARENT.rmdir()
@@ -69,19 +67,16 @@ def beside(mib: int, name: str) -> Iterator[tuple[Path, Path, int]]:
     parent = PARENT / fresh()
     sibling = parent / name
     sibling.mkdir(parents=True)
-    home = zombies.own_cgroup()
     try:
         with tempfile.NamedTemporaryFile() as big, tempfile.NamedTemporaryFile() as file:
-            (sibling / "tasks").write_text("0")
-            big.write(bytes(mib * MIB))
-            big.flush()
-            os.fsync(big.fileno())
-            (home / "tasks").write_text("0")
+            with zombies.within(sibling):
+                big.write(bytes(mib * MIB))
+                big.flush()
+                os.fsync(big.fileno())
             with leaked(parent / "agent", [(file.fileno(), i, 1) for i in range(300)]) as agent:
                 os.fsync(file.fileno())
                 yield sibling, agent, file.fileno()
     finally:
-        (home / "tasks").write_text("0")
         zombies.remove(parent)
 
 
@@ -256,11 +251,10 @@ class TestEviction:
         with tempfile.NamedTemporaryFile() as file, leaked(PARENT / fresh(), []) as parent:
             group = parent / "z"
             group.mkdir()
-            home = zombies.own_cgroup()
-            (group / "tasks").write_text("0")
-            for i in range(8):
-                os.pwrite(file.fileno(), b"x" * MIB, i * MIB)
-            (home / "tasks").write_text("0")
+            large = b"x" * MIB
+            with zombies.within(group):
+                for i in range(8):
+                    os.pwrite(file.fileno(), large, i * MIB)
             group.rmdir()
             settle()
             os.fsync(file.fileno())
@@ -313,10 +307,8 @@ class TestEviction:
         with tempfile.NamedTemporaryFile() as file, loop_device(file) as fd, leaked(PARENT / fresh(), []) as parent:
             group = parent / "z"
             group.mkdir()
-            home = zombies.own_cgroup()
-            (group / "tasks").write_text("0")
-            assert os.pread(fd, 2 * PAGE, 0) == bytes(2 * PAGE)
-            (home / "tasks").write_text("0")
+            with zombies.within(group):
+                assert os.pread(fd, 2 * PAGE, 0) == bytes(2 * PAGE)
             group.rmdir()
             settle()
             with Pinning() as pinning:
@@ -365,18 +357,16 @@ class TestPurge:
 
     def test_zombies_directly_below_the_root_go(self) -> None:
         parent = MEMORY / f"exhume-test-root-{os.getpid()}"
-        home = zombies.own_cgroup()
         with tempfile.NamedTemporaryFile() as file:
             parent.mkdir()
-            (parent / "tasks").write_text("0")
-            os.pwrite(file.fileno(), b"x" * PAGE, 0)
-            (home / "tasks").write_text("0")
+            with zombies.within(parent):
+                os.pwrite(file.fileno(), FULL, 0)
             parent.rmdir()
             settle()
             os.fsync(file.fileno())
             code, document, said = exhume("--under", f"/{parent.name}", "--yes")
+        assert (code, document.get("left")) == (0, []), (document, said)
         (outcome,) = document["outcomes"]
-        assert code == 0, said
         assert (outcome["path"], outcome["zombies"], outcome["gone"], outcome["bites"]) == ("/", 1, 1, 0)
 
     def test_a_protected_unit_below_the_same_parent_does_not_stand_in_the_way(self) -> None:

@@ -20,6 +20,9 @@ from exhume.node.units import Units
 from exhume.node.vmstat import Vmstat
 from exhume.node.zombies import Zombies
 
+# Fewer zombies than these a check counts and does not name.
+FEW = 100
+
 
 def fast(root: Root) -> list[Reader]:
     """Those that must keep their rhythm to the millisecond."""
@@ -38,7 +41,7 @@ def steady(root: Root, tree: Tree, log: Root | None = None, for_hours: bool = Fa
         Pressure(root, tree),
         Memcg(root, tree, lazy=for_hours),
         CgroupDirs(root, tree),
-        Zombies(root, tree, few=100),
+        Zombies(root, tree, few=FEW),
         Nic(root),
         KernelLog(log or root),
         Processes(root),

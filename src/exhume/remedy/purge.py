@@ -98,7 +98,10 @@ MOST_WATCHED = 32
 # So few zombies without a page prove nothing about the kernel.
 ENOUGH = 5
 
-_TMPFS = "delete the files on tmpfs (/dev/shm, /run, emptyDir in memory) that they wrote, or add swap"
+_TMPFS = (
+    "delete the files on tmpfs (/dev/shm, /run, emptyDir in memory) that they wrote, or add swap; "
+    "what a process took before it was moved elsewhere goes when that process ends"
+)
 _KERNEL = "kernel objects hold them: echo 2 > /proc/sys/vm/drop_caches frees dentries and inodes, else a reboot"
 # cgroup v2: an inode that was dirtied in a group keeps a reference to it for writeback (struct bdi_writeback, memcg_css).
 _EMPTY = (
