@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# A day's work is not to fail by an example nobody has seen yet; ./test --all goes looking for those.
-settings.register_profile("everyday", derandomize=True)
+# A day's work is not to fail by an example nobody has seen yet; ./test --all goes looking for those. CI has time for more.
+settings.register_profile("everyday", derandomize=True, max_examples=30)
+settings.register_profile("ci", derandomize=True)
 settings.register_profile("search", derandomize=False)
 settings.load_profile(os.environ.get("EXHUME_EXAMPLES", "everyday"))
 
@@ -42,7 +43,7 @@ def _patient(test: Callable[..., None]) -> Callable[..., None]:
             try:
                 test(*args, **keywords)
                 return
-            except AssertionError:
+            except (AssertionError, ValueError):  # a value is missing where one is unpacked, too
                 if tries == TRIES - 1:
                     raise
                 _again.append(test.__qualname__)
