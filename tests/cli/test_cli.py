@@ -96,12 +96,23 @@ def test_completion_knows_every_command_and_option(shell: str, capsys: pytest.Ca
                 assert (option if shell != "fish" else option.lstrip("-")) in script
 
 
-def test_bash_completes_for_real() -> None:
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("check --w", ["--watch"]),
+        ("export rec --format p", ["pprof", "perfetto", "parquet"]),
+        ("fix ecs --keep ''", ["no-restart", "start-limit", "do-nothing"]),
+        ("check --host ''", []),  # bash then offers files
+        ("completion f", ["fish"]),
+    ],
+)
+def test_bash_completes_for_real(typed: str, offered: list[str]) -> None:
     code = (
-        'source <("$0" -m exhume completion bash); COMP_WORDS=(exhume check --w); COMP_CWORD=2; _exhume; echo "${COMPREPLY[@]}"'
+        f'source <("$0" -m exhume completion bash); COMP_WORDS=(exhume {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); '
+        'COMPREPLY=(old); _exhume; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(["bash", "-c", code, sys.executable], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["--watch"]
+    assert done.stdout.split() == offered
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,38 @@ def _words(actions: list[argparse.Action]) -> list[str]:
     return words + [str(choice) for action in actions if not action.option_strings for choice in action.choices or ()]
 
 
+def _takes(action: argparse.Action) -> bool:
+    """Whether the word after it is its value for sure, or one of a few."""
+    return bool(action.option_strings) and (action.nargs not in (0, "?") or bool(action.choices))
+
+
+def _values(options: dict[str, list[argparse.Action]], given: str, file: str) -> str:
+    """The branches of a `case` for the word after an option that takes one: its choices if it has some, else a file."""
+    lines = []
+    for name, actions in options.items():
+        others = []
+        for action in filter(_takes, actions):
+            patterns = [f'"{name} {option}"' for option in action.option_strings]
+            if action.choices:
+                choices = " ".join(str(choice) for choice in action.choices)
+                lines.append(f"    {'|'.join(patterns)}) {given.format(choices)}; return ;;")
+            else:
+                others += patterns
+        if others:
+            lines.append(f"    {'|'.join(others)}) {file}return ;;")
+    return "\n".join(lines)
+
+
 def _bash() -> str:
     options = _options()
+    values = _values(options, 'COMPREPLY=($(compgen -W "{}" -- "$word"))', "")
     cases = "\n".join(f'    {name}) words="{" ".join(_words(actions))}" ;;' for name, actions in options.items())
     return f"""\
 _exhume() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" words
-  case "${{COMP_WORDS[COMP_CWORD - 1]}}" in
-    --host|--config) COMPREPLY=($(compgen -f -- "$word")); return ;;
+  COMPREPLY=()
+  case "${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD - 1]}}" in
+{values}
   esac
   if [ "$COMP_CWORD" -eq 1 ]; then
     words="{" ".join(options)} help --help --version"
@@ -60,8 +84,10 @@ complete -o default -F _exhume exhume
 def _zsh() -> str:
     from exhume.cli.main import COMMANDS
 
-    commands = "\n".join(f"    '{name}:{_quoted(line)}'" for name, line in COMMANDS.items())
-    cases = "\n".join(f"    {name}) compadd -- {' '.join(_words(actions))} ;;" for name, actions in _options().items())
+    commands = "\n".join(f"    '{name}:{_quoted(line).replace(':', chr(92) + ':')}'" for name, line in COMMANDS.items())
+    options = _options()
+    values = _values(options, "compadd -- {}", "_files; ")
+    cases = "\n".join(f"    {name}) compadd -- {' '.join(_words(actions))} ;;" for name, actions in options.items())
     return f"""\
 #compdef exhume
 _exhume() {{
@@ -73,6 +99,9 @@ _exhume() {{
     compadd -- help --help --version
     return
   fi
+  case "$words[2] $words[CURRENT-1]" in
+{values}
+  esac
   case "$words[2]" in
 {cases}
   esac
@@ -92,7 +121,8 @@ def _fish() -> str:
         for action in actions:
             for option in action.option_strings:
                 flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-                takes = "" if action.nargs == 0 else " -r"
+                choices = " ".join(str(choice) for choice in action.choices or ())
+                takes = (f" -x -a '{choices}'" if choices else " -r") if _takes(action) else ""
                 about = _quoted(action.help or "")
                 lines.append(f"complete -c exhume -n '__fish_seen_subcommand_from {name}' {flag}{takes} -d '{about}'")
             if not action.option_strings and action.choices:
@@ -102,4 +132,4 @@ def _fish() -> str:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("'", "’").replace(":", "\\:")
+    return text.replace("'", "’")
