@@ -84,7 +84,8 @@ complete -o default -F _exhume exhume
 def _zsh() -> str:
     from exhume.cli.main import COMMANDS
 
-    commands = "\n".join(f"    '{name}:{_quoted(line).replace(':', chr(92) + ':')}'" for name, line in COMMANDS.items())
+    lines = {name: _quoted(line).replace(":", "\\:") for name, line in COMMANDS.items()}
+    commands = "\n".join(f"    '{name}:{line}'" for name, line in lines.items())
     options = _options()
     values = _values(options, "compadd -- {}", "_files; ")
     cases = "\n".join(f"    {name}) compadd -- {' '.join(_words(actions))} ;;" for name, actions in options.items())
