@@ -6,8 +6,8 @@ from exhume.findings.leak_places import counted
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion
-from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, in_window, leaks
-from exhume.remedy.criteria_statistics import gamma_below, poisson_most, poisson_upper
+from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, heaps, in_window, leaks, silence_s
+from exhume.remedy.criteria_statistics import gamma_below, poisson_most
 
 NAME, UNIT = "zombies", "zombie cgroups"
 # A count that is so much less than it was at its most was brought down.
@@ -30,38 +30,41 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
         return Criterion(NAME, "cause", "not enough data", was, last, UNIT, None, None, because, SHORTEST_S)
     smallest = _smallest(now)
     grown = smallest[-1] - min(smallest)
-    a_minute, leaked = _allowed(before, after, thresholds)
+    a_minute, leaked, heap = _allowed(before, after, thresholds)
     allowed = poisson_most(a_minute * seconds / 60, CONFIDENCE)
     least = min(smallest)
     if grown > allowed and _rising(smallest[smallest.index(least) :]):
         because = f"their number grows: {grown:,} more in {seconds:,.0f} s"
         return Criterion(NAME, "cause", "failed", was, last, UNIT, least + allowed, CONFIDENCE, because)
     if then and _let_go(before, after, then, now):
-        return _back(then, last, was, after, thresholds)
+        return _back(then, last, was, before is not None and before.node.boot_id != after.node.boot_id, thresholds)
     steady = f"{grown:,} more in {seconds:,.0f} s, which is no growth" if grown > 0 else f"no more in {seconds:,.0f} s"
-    needed = 60 * poisson_upper(0, CONFIDENCE) / a_minute
-    if seconds < needed:
+    needed = silence_s(a_minute, heap=heap)
+    if gamma_below(1.0, a_minute * seconds / 60 / heap) < CONFIDENCE:
         because = f"{steady}, but a slow leak may have none in so short a time"
         return Criterion(NAME, "cause", "not enough data", was, last, UNIT, least + allowed, None, because, needed)
     remain = ""
     if many(after, thresholds):
         remain = f"; {last:,} remain, walked by whoever reads or reclaims: exhume zombies purge lets them go"
     # How surely more would have come if it leaked as before. Where nobody knows that rate, nothing is tested.
-    sure = gamma_below(grown + 1, leaked * seconds / 60)
+    sure = gamma_below(grown / heap + 1, leaked * seconds / 60 / heap)
     tested = sure if sure >= CONFIDENCE else None
     return Criterion(NAME, "cause", "passed", was, last, UNIT, least + allowed, tested, steady + remain)
 
 
-def _back(then: list[tuple[int, int]], last: int, was: float | None, after: Recording, thresholds: Thresholds) -> Criterion:
-    """They were let go, by a purge or with a reboot: all of them?"""
+def _back(then: list[tuple[int, int]], last: int, was: float | None, rebooted: bool, thresholds: Thresholds) -> Criterion:
+    """They were let go, by a purge or with a reboot: all of them? After a reboot none can be left, and what is no matter on any
+    node is none on this one."""
     first, most = min(count for _, count in then), max(count for _, count in then)
-    began = first <= _BEGAN * most
-    limit = first + thresholds.zombies_baseline if began else thresholds.zombies_floor
+    floor, begun = thresholds.zombies_floor, first + thresholds.zombies_baseline
+    began = first <= _BEGAN * most and (not rebooted or begun > floor)
+    limit = begun if began else floor
     whence = f"back to the {first:,} that it began with" if began else f"below the {limit:,} that are no matter"
     if last <= limit:
         because = f"they were let go, and are {whence}: {last:,}, once {most:,}"
         return Criterion(NAME, "cause", "passed", was, last, UNIT, limit, None, because)
-    because = f"they were let go, but are not {whence}: {last:,} are left of {most:,}"
+    there = f"there are {last:,} since the reboot" if rebooted else f"{last:,} are left of {most:,}"
+    because = f"they were let go, but are not {whence}: {there}"
     return Criterion(NAME, "cause", "failed", was, last, UNIT, limit, None, because)
 
 
@@ -72,16 +75,16 @@ def _let_go(before: Recording | None, after: Recording, then: list[tuple[int, in
     return now[-1][1] < _LET_GO * most
 
 
-def _allowed(before: Recording | None, after: Recording, thresholds: Thresholds) -> tuple[float, float]:
-    """A minute: what is harmless, what may be left of the leak, or what came elsewhere while it went on, whichever is most; and
-    what the leak was at least."""
+def _allowed(before: Recording | None, after: Recording, thresholds: Thresholds) -> tuple[float, float, float]:
+    """A minute: what is harmless, what may be left of the leak, or what came elsewhere while it went on, whichever is most;
+    what the leak was at least; and how many came at once."""
     harmless = thresholds.leak_per_minute
     then, _ = leaks(before, after)
     if then is None:
-        return harmless, 0.0
+        return harmless, 0.0, 1.0
     places = then.leaking(harmless)
     leaked = then.bounds(then.at(places))[0] if places else 0.0
-    return max(harmless, PART * leaked, _elsewhere(then, places)), leaked
+    return max(harmless, PART * leaked, _elsewhere(then, places)), leaked, heaps(then, places, harmless)
 
 
 def _elsewhere(then: Leaks, places: list[str]) -> float:

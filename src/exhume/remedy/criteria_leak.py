@@ -4,8 +4,9 @@ cgroup events tell each one that came and where, whatever else was let go meanwh
 of the node does, which also has in it what comes and goes on every node; then both sides are counted so.
 """
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 import numpy as np
@@ -17,7 +18,7 @@ from exhume.node.cgroup_events import SETTLE_NS
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, RATE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded
-from exhume.remedy.criteria_statistics import dispersion, gamma_below, poisson_lower, poisson_upper
+from exhume.remedy.criteria_statistics import abrupt, dispersion, gamma_below, poisson_lower, poisson_upper
 from exhume.text import printable
 
 EVENTS, COUNT = "cgroup events", "the count of the node"
@@ -28,6 +29,10 @@ BLOCK_NS = 5_000_000_000
 PART = 0.05
 # In less time a burst looks like a rate.
 SHORTEST_S = 10.0
+# What is let go is let go within this, or it was a zombie.
+LONGEST_LAG_NS = 60_000_000_000
+# Who waits as long as he was told is to have waited long enough.
+_MARGIN_S = 5.0
 # A count that falls by more than this, and by this share, was brought down: by a purge, by reclaim.
 _FELL, _FELL_SHARE = 20, 0.05
 
@@ -41,6 +46,8 @@ class Leaks:
     seconds: float
     source: str
     places: dict[str, Ints] = field(default_factory=dict)
+    lags: dict[str, Ints] = field(default_factory=dict)
+    """Of those that did not stay: how long after their directory they went."""
 
     def at(self, places: Iterable[str] | None = None) -> Ints:
         """Of some places, or of all."""
@@ -49,14 +56,40 @@ class Leaks:
 
     def heap(self, times: Ints) -> float:
         """How many came at once, where they came in heaps: so many stand for one."""
-        blocks = np.bincount((times - self.start) // BLOCK_NS, minlength=max(1, round(self.seconds * 1e9 / BLOCK_NS)))
-        return dispersion(blocks)
+        return dispersion(self._blocks(times))
+
+    def abrupt(self, times: Ints) -> float:
+        """The same where their rate may have changed: what began in between is no heap."""
+        return abrupt(self._blocks(times))
+
+    def _blocks(self, times: Ints) -> Ints:
+        found = np.bincount((times - self.start) // BLOCK_NS, minlength=max(1, round(self.seconds * 1e9 / BLOCK_NS)))
+        return found[1:] if self.source == COUNT else found  # a count has nothing in its first one to grow from
 
     def bounds(self, times: Ints, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Between what their rate a minute surely lies. Where they came in heaps, each heap counts as one."""
         heap = self.heap(times)
-        per = 60 * heap / max(self.seconds, 1e-9)
-        return poisson_lower(len(times) / heap, confidence) * per, poisson_upper(len(times) / heap, confidence) * per
+        lower = poisson_lower(len(times) / heap, confidence) * 60 * heap / max(self.seconds, 1e-9)
+        return lower, self.most(times, heap, confidence)
+
+    def most(self, times: Ints, heap: float, confidence: float = CONFIDENCE) -> float:
+        """What their rate a minute surely is not above, if they come in heaps of that size."""
+        return poisson_upper(len(times) / heap, confidence) * 60 * heap / max(self.seconds, 1e-9)
+
+    def lag_ns(self, place: str) -> int:
+        """How old a group there must be to have stayed: older than any that went."""
+        return int(np.clip(self.lags[place].max(), SETTLE_NS, LONGEST_LAG_NS)) if place in self.lags else SETTLE_NS
+
+    def usual_lag_ns(self, place: str) -> int:
+        """The same where they mostly go. Where they mostly stay, the few that went do not tell how long it takes."""
+        return self.lag_ns(place) if len(self.lags.get(place, ())) >= len(self.places.get(place, ())) else SETTLE_NS
+
+    def older(self, lag_ns: int) -> "Leaks":
+        """Without the last of the time, whose groups are younger than that."""
+        young = max(0, lag_ns - SETTLE_NS)
+        seconds = max(0.0, self.seconds - young / 1e9)
+        end = self.start + round(seconds * 1e9)
+        return replace(self, seconds=seconds, places={place: times[times <= end] for place, times in self.places.items()})
 
     def rate(self, times: Ints) -> float:
         return 60 * len(times) / max(self.seconds, 1e-9)
@@ -80,6 +113,10 @@ def by_events(recording: Recording) -> Leaks | None:
         return None
     start, end = recording.window
     looked = recorded(recording)
+    lags: dict[str, list[int]] = {}
+    for group in seen.groups:
+        if 0 <= group.life.removed < group.life.released:
+            lags.setdefault(group.shape, []).append(group.life.released - group.life.removed)
     zombies = [group for group in seen.groups if group.life.removed >= start and group.life.zombie(end)]
     removed = np.array([group.life.removed for group in zombies], dtype=np.int64)
     since = looked.before(removed)
@@ -89,7 +126,8 @@ def by_events(recording: Recording) -> Leaks | None:
     for group, time in zip(compress(zombies, settled), since[settled].tolist(), strict=True):
         places.setdefault(group.shape, []).append(start + time)
     found = {place: np.array(sorted(times), dtype=np.int64) for place, times in places.items()}
-    return Leaks(start, looked.without(SETTLE_NS) / 1e9, EVENTS, found)
+    went = {place: np.array(some, dtype=np.int64) for place, some in lags.items()}
+    return Leaks(start, looked.without(SETTLE_NS) / 1e9, EVENTS, found, went)
 
 
 def by_count(recording: Recording) -> Leaks | None:
@@ -132,6 +170,21 @@ def leaks(before: Recording | None, after: Recording) -> tuple[Leaks | None, Lea
     return by_count(before) or then, by_count(after) or now
 
 
+def heaps(then: Leaks | None, places: list[str], harmless: float) -> float:
+    """How many came at once before, where there was a leak, or what may have been one: a silence is that of so many heaps."""
+    if then is None:
+        return 1.0
+    times = then.at(places) if places else then.at()
+    return then.abrupt(times) if places or then.rate(times) > harmless else 1.0
+
+
+def silence_s(limit: float, count: int = 0, heap: float = 1.0) -> float | None:
+    """How long to look if no more than these come; None where no time would be long enough."""
+    if limit < 1e-6:
+        return None
+    return 60 * heap * poisson_upper(count / heap, CONFIDENCE) / limit + SETTLE_NS / 1e9 + _MARGIN_S
+
+
 def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
     then, now = leaks(before, after)
     harmless = thresholds.leak_per_minute
@@ -148,36 +201,44 @@ def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds
         limit = max(harmless, PART * then.bounds(mine)[0]) if places else harmless
     elsewhere = [place for place in now.leaking(harmless) if place not in places and now.steady(now.at([place]))]
     chosen = places or elsewhere[:1] or _most(now)
-    times = now.at(chosen)
-    lower, upper = now.bounds(times)
-    if not places and not elsewhere:
-        lower = 0.0
+    settled = now.older(max((one.usual_lag_ns(place) for one in (then, now) if one for place in places), default=SETTLE_NS))
+    times = settled.at(chosen)
+    surely = places or elsewhere
     where = _where(places or elsewhere[:1])
-    status, confidence, because, needed = _judged(now, times, lower, upper, limit, harmless, where)
+    judged = _judged(settled, times, limit, harmless if surely else math.inf, heaps(then, places, harmless), where)
+    status, confidence, because, needed = judged
     if status != "failed" and elsewhere and now.seconds >= SHORTEST_S:
         times = now.at(elsewhere[:1])
         lower, _ = now.bounds(times)
         status, confidence, needed = "failed", CONFIDENCE, None
         because = f"zombies come elsewhere{_where(elsewhere[:1])}: {lower:,.1f} a minute at least"
-    said = f"{because} ({now.source}, {now.seconds:,.0f} s)"
-    return Criterion(RATE, "cause", status, was, now.rate(times), "zombies a minute", limit, confidence, said, needed)
+    said = f"{because} ({now.source}, {settled.seconds:,.0f} s)"
+    shown = harmless if status == "failed" else limit  # what it was held against
+    return Criterion(RATE, "cause", status, was, settled.rate(times), "zombies a minute", shown, confidence, said, needed)
 
 
 def _judged(
-    now: Leaks, times: Ints, lower: float, upper: float, limit: float, harmless: float, where: str
+    now: Leaks, times: Ints, limit: float, harmless: float, before: float, where: str
 ) -> tuple[Status, float | None, str, float | None]:
+    """`before` is how many came at once then: a leak in heaps is over only if several would have come."""
     count, minutes, heap = len(times), now.seconds / 60, now.heap(times)
     came = f"{count:,} came{where}" if count else f"none came{where}"
     if now.seconds < SHORTEST_S:
-        return "not enough data", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", 60 * 3.0 / limit
+        return "not enough data", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", silence_s(limit, heap=before)
+    lower, _ = now.bounds(times)
     if lower > harmless:
         sure = 1 - gamma_below(count / heap, harmless * minutes / heap)
         return "failed", max(CONFIDENCE, sure), f"the leak goes on: {came}, {lower:,.1f} a minute at least", None
+    heap = max(heap, before)
+    upper = now.most(times, heap)
     if upper <= limit:
         sure = gamma_below(count / heap + 1, limit * minutes / heap)
         return "passed", max(CONFIDENCE, sure), f"{came}: at most {upper:,.1f} a minute", None
-    longer = max(now.seconds, 60 * poisson_upper(count, CONFIDENCE) / limit)
-    return "not enough data", None, f"{came}: it may still be up to {upper:,.1f} a minute", longer
+    because = f"{came}: it may still be up to {upper:,.1f} a minute"
+    if before > max(1.0, now.heap(times)):
+        because += f", because about {before:,.0f} came at once before"
+    longer = silence_s(limit, count, heap)
+    return "not enough data", None, because, max(1.1 * now.seconds, longer) if longer is not None else None
 
 
 def _most(now: Leaks) -> list[str]:

@@ -152,6 +152,14 @@ def dispersion(counts: Sequence[int] | NDArray[Any]) -> float:
     return index if index * degrees > 2 * _gamma_quantile(degrees / 2, 0.95) else 1.0
 
 
+def abrupt(counts: Sequence[int] | NDArray[Any]) -> float:
+    """The same by what neighbouring windows differ by (von Neumann, 1941): a rate that rises, or begins, comes in no heaps."""
+    seen = np.asarray(counts, dtype=np.float64)
+    if len(seen) < 2 or seen.mean() <= 0:
+        return 1.0
+    return max(1.0, min(dispersion(counts), float((np.diff(seen) ** 2).mean() / 2 / seen.mean())))
+
+
 def ranked_lower(after: Sequence[float] | Floats, before: Sequence[float] | Floats) -> float:
     """The chance that the windows after rank so low among all if nothing changed (Mann and Whitney, 1947; ties by mid-ranks):
     counted out for few windows, by the normal distribution for many."""

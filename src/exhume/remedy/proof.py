@@ -4,6 +4,7 @@ Causes decide: one that goes on fails the proof, one that could not be judged le
 data. Signs and rare effects are told; a rare effect that happens in spite of the fix fails it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeVar
@@ -120,7 +121,7 @@ def _summary(passed: bool | None, criteria: tuple[Criterion, ...], effects: tupl
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{math.ceil(seconds)} s" if seconds < 90 else f"{math.ceil(seconds / 60):,} min"
 
 
 def _looked(recording: Recording) -> Looked:

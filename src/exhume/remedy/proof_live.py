@@ -23,6 +23,8 @@ from exhume.text import printable
 ALPHA = 0.01
 # So many seconds must have had a leak in them, whatever the odds.
 _FEWEST = 5
+# What was removed may be let go a few seconds later, when its files are.
+_SETTLED_NS = 5_000_000_000
 # Where nobody knows which place to look at, what somebody cleans up within seconds is not to be taken for a leak.
 _SHORTEST_S = 30.0
 _LOOK_NS = 4_000_000_000
@@ -51,10 +53,12 @@ class Kept:
 
     def append(self, rows: Recording) -> None:
         events = rows["cgroup_events"]
-        if len(events) and len(self.recording["cgroup_events"]) + len(events) > _MOST_EVENTS:
+        if self._dropped or len(self.recording["cgroup_events"]) + len(events) > _MOST_EVENTS:
+            # From then on all of them: half of a life looks like a zombie. The reader's own count of each second says 0.
             self._dropped += len(events)
             rows.tables["cgroup_events"] = Table(events.schema)
-            rows.count(rows.window[1], "cgroup_events_lost", self._dropped)
+            own = rows.counter("cgroup_events_lost")
+            rows.count(rows.window[1], "cgroup_events_lost", self._dropped + (own.last if own is not None else 0))
         self.recording.extend(rows)
 
     def turn(self) -> None:
@@ -72,6 +76,7 @@ class LeakWatch:
         self._harmless = thresholds.leak_per_minute
         then = by_events(before) if before is not None else None
         self.places = then.leaking(self._harmless) if then is not None else []
+        self._lags = {place: then.usual_lag_ns(place) for place in self.places} if then is not None else {}
 
     def goes_on(self, so_far: Recording) -> str:
         """A sentence if it does, for sure; else nothing."""
@@ -91,8 +96,12 @@ class LeakWatch:
         return ""
 
     def _test(self, now: Leaks, place: str) -> Sequential:
+        """Only what is older than any that was let go there counts, as one that stays."""
         step = 1_000_000_000 if now.source == EVENTS else BLOCK_NS
-        hit = len(np.unique((now.at([place]) - now.start) // step))
+        stayed = now
+        if now.source == EVENTS:
+            stayed = now.older(max(_SETTLED_NS, now.lag_ns(place), self._lags.get(place, 0)))
+        hit = len(np.unique((stayed.at([place]) - now.start) // step))
         return Sequential(self._harmless / 60, seconds=int(now.seconds) + 1, hit=hit)
 
 
