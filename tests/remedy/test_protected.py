@@ -23,6 +23,7 @@ from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit import KEEPS, Keep
 from exhume.remedy.protected import built_in, protected
+from exhume.remedy.protected_commands import programs
 from exhume.remedy.protected_plan import known_agents, why_not
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
@@ -45,6 +46,8 @@ OURS = ("ecs.service", "agent.service", "a-b.service", "w@.service", "w@1.servic
         *("sshd-vsock.socket", "sshd-unix-local.socket", "snap.k8s.containerd.service", "snap.k8s.kubelet.service"),
         *("snap.kube-proxy.daemon.service", "k0sworker.service", "k0scontroller.service", "host-containerd.service"),
         *("nvidia-device-plugin.service", "kubelet\\x2eservice.service", "kube\\x6cet.service", "crio.service", "init.scope"),
+        *("ovs-vswitchd.service", "ovsdb-server.service", "openvswitch.service", "openvswitch-switch.service", "iwd.service"),
+        *("strongswan.service", "strongswan-starter.service", "rdma.service", "host-containers@admin.service"),
     ],
 )
 def test_these_are_protected(unit: str) -> None:
@@ -52,7 +55,10 @@ def test_these_are_protected(unit: str) -> None:
     assert built_in(unit)
 
 
-@pytest.mark.parametrize("unit", ["ecs.service", "sshdlike.service", "snapd.service", "kubeletx.service", "x-kubelet.service"])
+@pytest.mark.parametrize(
+    "unit",
+    ["ecs.service", "sshdlike.service", "snapd.service", "kubeletx.service", "x-kubelet.service", "host-containers@x.service"],
+)
 def test_these_are_not(unit: str) -> None:
     assert not protected(unit)
     assert not built_in(unit, known_agents())
@@ -82,6 +88,14 @@ def test_what_the_catalogue_protects_is_protected() -> None:
         *("/bin/sh -c 'exec kubelet $ARGS'", "/usr/bin/env kubelet", '/bin/bash -ec "ulimit -n 1; /usr/bin/crio"'),
         *("/bin/sh -c '/opt/datadog-agent/bin/agent; exec /usr/sbin/opensm'",),
         *("@!!/usr/sbin/sshd sshd -D", "/usr/sbin/opensm", "/usr/bin/nice /usr/sbin/NetworkManager"),
+        *("/bin/bash -c 'kubelet --config=/x'", "/bin/sh -c 'sleep 1; containerd'", "@/bin/sh agent -c 'test -x a && kubelet'"),
+        *("/usr/bin/env FOO=1 kubelet", "/usr/bin/env -S 'FOO=1 kubelet'", "/usr/bin/nice -n -5 kubelet"),
+        *("/usr/bin/chrt -f 10 containerd", "/usr/bin/taskset -c 0-3 nice -n 5 crio", "/usr/bin/timeout 5 /usr/bin/kubelet"),
+        *("/usr/bin/systemd-cat -t x kubelet", "/usr/bin/systemd-inhibit --why=x k3s agent", "/usr/bin/unshare -m kubelet"),
+        *("/sbin/ip netns exec a /usr/sbin/sshd -D", "/sbin/ip vrf exec mgmt sshd -D", "/usr/bin/nsenter -t 1 -m -- dockerd"),
+        *("/hyperkube kubelet --x", "/opt/bin/kubelet-v1.29.4", "/opt/bin/kubelet_1.29", "/usr/bin/flock /run/l containerd"),
+        *("/bin/bash -o pipefail -ec 'if a; then FOO=1 exec kubelet; fi'", "/usr/bin/su root -c 'crio'"),
+        *("/bin/sh -c 'runsomehow /usr/bin/kubelet'", "/usr/sbin/ovs-vswitchd unix:/x", "/usr/bin/timeout $T kubelet"),
     ],
 )
 def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> None:
@@ -101,10 +115,43 @@ def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> Non
     [
         *("/usr/bin/docker run --rm x", "/usr/bin/podman start -a x", "/usr/bin/ssh -N tunnel", "/bin/sh -c 'pgrep kubelet'"),
         *("/usr/local/bin/kubelet-exporter", "/usr/bin/systemctl restart kubelet", ""),
+        *("/usr/libexec/amazon-ecs-init start --kubelet kubelet --containerd /usr/bin/containerd",),
+        *("/opt/datadog-agent/bin/agent run -p /run/agent.pid --cri-socket /run/containerd/containerd.sock kubelet",),
+        *("/usr/bin/node-problem-detector --config.system-log-monitor=/config/kubelet.json --logtostderr kubelet containerd",),
+        *("/usr/bin/env KUBELET=/usr/bin/kubelet DD_CRI=containerd /opt/datadog-agent/bin/agent run kubelet",),
+        *(
+            "/opt/fluent-bit/bin/fluent-bit -i systemd -p _SYSTEMD_UNIT=kubelet -t kubelet",
+            "/usr/bin/nice -n 5 fluent-bit kubelet",
+        ),
+        *("/usr/bin/falco --cri /run/containerd/containerd.sock --disable-source kubelet", "/usr/bin/timeout 5 curl kubelet"),
+        *(
+            "/bin/sh -c 'journalctl -fu kubelet | grep -E \"kubelet|containerd\" | logger -t kubelet'",
+            "/bin/bash /opt/x -c kubelet",
+        ),
+        *("/bin/sh -c 'exec /opt/agent --root /var/lib/kubelet --state /run/containerd'", "/bin/sh -c 'command -v kubelet'"),
+        *("/usr/bin/systemd-cat -t kubelet /opt/agent", "/bin/sh -c 'for x in kubelet containerd; do pgrep $x; done'"),
     ],
 )
 def test_what_only_speaks_of_a_protected_program_is_a_target_like_any_other(line: str) -> None:
     assert not built_in("node-agent.service", known_agents(), [line])
+
+
+def test_a_unit_is_protected_by_where_the_program_leads_that_it_runs() -> None:
+    with root() as made:
+        made.unit("kubelet", "x", "usr/bin").link("usr/local/bin/node", "/usr/bin/kubelet").link("opt/d", "usr/local/bin/node")
+        made.unit("k3s", "x", "usr/local/bin").link("usr/local/bin/kubectl", "k3s").link("usr/bin/agent", "nowhere")
+        made.unit("node-agent.service", "[Service]\nExecStart=/usr/bin/nice -n 5 /usr/local/bin/node\n")
+        made.unit("proxy.service", "[Service]\nExecStart=/usr/local/bin/kubectl proxy\n")
+        made.unit("agent.service", "[Service]\nExecStart=/usr/bin/agent --kubelet /usr/local/bin/node\n")
+        with pytest.raises(Refused, match=r"it runs /usr/bin/kubelet, .* \(/usr/local/bin/node is a link to it\)"):
+            planned(made, "node-agent.service")
+        assert planned(made, "proxy.service").steps
+        assert planned(made, "agent.service").steps
+
+
+@given(st.text(alphabet="ab \"'\\;&|()`$-=/@\n", max_size=40) | st.text())
+def test_any_line_is_read(line: str) -> None:
+    assert all(isinstance(each, str) for start in ("", "/bin/sh -c ", "env -S ") for each in programs(start + line))
 
 
 def test_a_socket_that_starts_instances_of_a_protected_template_is_left_alone() -> None:
@@ -492,8 +539,11 @@ def test_what_became_protected_meanwhile_is_refused_on_resume() -> None:
 
 NAMES = (*SACRED[:5], *OURS)
 LISTS = ("Requires", "BindsTo", "PartOf", "Wants", "Requisite", "PropagatesStopTo", "Conflicts")
-PROGRAMS = ("/bin/true", "/bin/true", "/opt/x/bin/kubelet --x", "-/usr/sbin/sshd -i")
-RENAMED = ("kubelet", "sshd")
+PROGRAMS = (
+    *("/bin/true", "/bin/true", "/bin/true kubelet", "/opt/x/bin/kubelet --x", "-/usr/sbin/sshd -i"),
+    *("/bin/sh -c 'sleep 1; kubelet'", "/usr/bin/env A=b nice -n 5 sshd -D"),
+)
+RENAMED = PROGRAMS[3:]
 
 
 @st.composite
@@ -590,7 +640,7 @@ class Truth:
         """Whether it runs what is protected, under another name."""
         text = self.texts.get(name) or self.texts.get(f"{name.partition('@')[0]}@.service" if "@" in name else "", "")
         lines = [value for key, value in _pairs(text) if key == "ExecStart" and name.endswith(".service")]
-        return any(line.split()[0].rpartition("/")[2] in RENAMED for line in lines)
+        return any(line in RENAMED for line in lines)
 
     def accepts(self, name: str) -> bool:
         """Whether it starts instances of what is protected."""

@@ -5,14 +5,14 @@ By which routes one of them can be met (aliases, links, what stops with what) is
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import pairwise
 
-from exhume.image.catalogue import Catalogue, program
+from exhume.image.catalogue import Catalogue
 from exhume.image.model import Service
 from exhume.image.systemd import names
+from exhume.remedy.protected_commands import last, programs
 from exhume.text import printable
 
 # Of the unit without its type and its instance; compared without regard to case.
@@ -40,10 +40,12 @@ PROTECTED = (
     *("ssh", "sshd", "sshd-*", "dropbear", "getty", "serial-getty", "console-getty", "container-getty", "autovt"),
     *("amazon-ssm-agent", "snap.amazon-ssm-agent.*", "google-guest-agent", "google-guest-agent-manager", "walinuxagent"),
     *("waagent", "cloud-init", "cloud-init-*", "cloud-config", "cloud-final", "tailscaled", "wg-quick", "teleport"),
+    *("host-containers@admin", "host-containers@control"),
     # the network
     *("networkmanager", "networkmanager-*", "networking", "network", "netplan-*", "ifup", "wicked", "wickedd*", "dhcpcd"),
     *("dhclient", "connman", "wpa_supplicant", "flanneld", "calico-*", "cilium*", "nftables", "iptables", "ip6tables"),
-    *("netfilter-persistent", "ufw", "firewalld", "openibd", "efa", "rdma-*"),
+    *("netfilter-persistent", "ufw", "firewalld", "openibd", "efa", "rdma", "rdma-*", "iwd", "strongswan", "strongswan-*"),
+    *("openvswitch", "openvswitch-*", "ovs-vswitchd", "ovsdb-server"),
     # the manager, its own parts, and what they hang on
     *("dbus", "dbus-broker", "systemd-*", "init", "user", "user-runtime-dir", "session-*", "polkit"),
     *("emergency", "rescue", "initrd-*", "chronyd", "chrony", "ntp", "ntpd", "ntpsec", "apparmor", "sssd", "sssd-*"),
@@ -55,16 +57,14 @@ RUNS = frozenset(
     (
         *("kubelet", "kubelite", "containerd", "dockerd", "cri-dockerd", "crio", "k3s", "rke2", "k0s", "kube-proxy", "etcd"),
         *("sshd", "dropbear", "teleport", "tailscaled", "amazon-ssm-agent", "networkmanager", "wickedd", "dhcpcd", "flanneld"),
-        *("dbus-daemon", "dbus-broker-launch", "slurmd", "munged"),
+        *("dbus-daemon", "dbus-broker-launch", "slurmd", "munged", "ovs-vswitchd", "ovsdb-server", "iwd"),
     )
 )
 """Programs that make a unit one of them, whatever it is called and wherever they lie."""
 ACTED_ON = ("service", "socket", "timer", "path")
 """A target gathers others, a slice holds them, a mount or swap carries them, a scope is somebody's session or container."""
 
-# What only runs another program, which its line names.
-_WRAPPERS = frozenset(("sh", "bash", "dash", "env", "nice", "ionice", "taskset", "numactl", "chrt", "setsid", "exec"))
-_WORD = re.compile(r"[^\s\"';&|()]+")
+_VERSION = re.compile(r"[-_.]v?\d.*\Z")
 _TYPE = re.compile(rf"\.(?:{'|'.join(names.TYPES)})\Z", re.IGNORECASE)
 
 
@@ -88,25 +88,17 @@ def built_in(unit: str, catalogue: Catalogue | None = None, command: Collection[
     if kind not in ACTED_ON:
         whose = "; a scope is a session or a container, and is ended by whoever made it" if kind == "scope" else ""
         return f"a {kind} is not acted on: only services, sockets, timers and paths are{whose}"
-    programs = tuple(dict.fromkeys(each for line in command for each in _programs(line)))
-    if known := [each for each in programs if _last(each) in RUNS]:
+    run = tuple(dict.fromkeys(each for line in command for each in programs(line)))
+    if known := [each for each in run if runs(each)]:
         return f"it runs {printable(known[0])}, without which the node, its network or the way to it is lost"
     # By its name and by what it runs apart: the catalogue goes by the name where it knows one.
-    for name, ran in ((unit, ()), *(("", (each,)) for each in programs)):
+    for name, ran in ((unit, ()), *(("", (each,)) for each in run)):
         agent = catalogue.recognise(Service(name, "unit", "", starts=False, command=ran)) if catalogue is not None else None
         if agent is not None and agent.protected:
             return f"it belongs to {agent.name}, without which the node, its network or the way to it is lost"
     return ""
 
 
-def _programs(line: str) -> Iterator[str]:
-    """The program of a line of ExecStart=; of a shell or the like also what it is told to run, by its path or after exec."""
-    first = program(line).strip("\"'")
-    yield first
-    if _last(first) in _WRAPPERS:
-        words = [first, *_WORD.findall(line)[1:]]
-        yield from (word for before, word in pairwise(words) if "/" in word or _last(before) in _WRAPPERS)
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2].casefold()
+def runs(path: str) -> bool:
+    """Whether a program is one of those without which a node is lost; by its name, with or without a version after it."""
+    return last(path) in RUNS or _VERSION.sub("", last(path)) in RUNS

@@ -16,6 +16,7 @@ from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.units import Units
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected import ACTED_ON, built_in
+from exhume.remedy.protected_commands import last, programs
 from exhume.text import printable
 from exhume.verdict.policy import Policy
 
@@ -24,6 +25,9 @@ STOPS = ("Requires", "Requisite", "BindsTo", "PartOf")
 
 # Every unit conflicts with these, and while anything can be started neither is.
 _DOWN = ("shutdown.target", "umount.target")
+
+# Of k3s and the like, which go by the name that they are called by: these run no node.
+_TOOLS = frozenset(("kubectl", "crictl", "ctr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,16 @@ class Protection:
                 also = f" ({printable(name)} is another name of {printable(each)})" if each != name else ""
                 return f"{why}{also}"
         lines = self.units.merged(own).lines("Service", "ExecStart") if names.kind(own) == "service" else ()
-        return built_in(own, self._catalogue, [expand(line, own) for line in lines]) if lines else ""
+        command = [expand(line, own) for line in lines]
+        return (built_in(own, self._catalogue, command) or self._linked(own, command)) if lines else ""
+
+    def _linked(self, own: str, command: Iterable[str]) -> str:
+        """The same, by where the links lead that it runs."""
+        for each in dict.fromkeys(each for line in command for each in programs(line)):
+            real = self.units.real(each) if each.startswith("/") and last(each) not in _TOOLS else ""
+            if real and real != each and (why := built_in(own, self._catalogue, [real])):
+                return f"{why} ({printable(each)} is a link to it)"
+        return ""
 
     def built_in(self, name: str) -> Guard | None:
         """By all routes: the unit itself, what stops with it, and what it starts."""

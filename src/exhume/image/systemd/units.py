@@ -83,6 +83,10 @@ class Units:
             return ""
         return found.target if found.target and not found.masks and not found.inside else found.path
 
+    def real(self, path: str) -> str:
+        """Where a path leads, every link on its way followed; empty if nothing is there."""
+        return self._tree.real(path) or ""
+
     def links(self, name: str) -> tuple[str, ...]:
         """Every link that enables it or is another name of it. Links of masks are none: they keep it from starting."""
         return tuple(sorted(self._links.get(self.canonical(name), ())))
