@@ -436,6 +436,27 @@ def test_a_unit_that_ends_with_success_each_time_does_not_crash() -> None:
     assert one(crash_loop.detect(unit([10, 12], "running", result="success"), T)).severity == "warning"
 
 
+@pytest.mark.parametrize(
+    ("restarts", "subs", "end", "period"),
+    [
+        ([40, 41, 41, 41, 41], "running", 1, None),
+        ([40, 42, 43, 43, 43], "running", 2, 2 / 3),
+        ([40, 41, 42, 42, 42], "running running auto-restart auto-restart auto-restart", 4, 2.0),
+        ([40, 41, 41, 41, 41], "running running running auto-restart-queued running", 3, None),
+        ([40, 41, 0, 5, 5], "running", 3, 0.5),
+        ([900, 900, 900], "running", 2, None),
+    ],
+)
+def test_a_loop_ends_when_it_was_seen_to_loop_last(restarts: list[int], subs: str, end: int, period: float | None) -> None:
+    looked, each = made.recording(on=("units",)), subs.split()
+    for i, count in enumerate(restarts):
+        sub = each[i % len(each)]
+        looked["units"].add(i * SECOND, "ecs.service", "active", sub, count, "exit-code", "enabled", 0, "/ecs.service", "?")
+    finding = one(crash_loop.detect(looked, T))
+    assert (finding.start, finding.end) == (0, end * SECOND)
+    assert finding.value("period") == (None if period is None else round(period, 3))
+
+
 def test_units_that_do_not_restart_are_ruled_out() -> None:
     assert "none of 1 units" in crash_loop.detect(unit([0, 0]), T).ruled_out
     assert crash_loop.detect(made.recording(on=()), T).unseen

@@ -210,6 +210,12 @@ def test_a_crash_loop_fails_and_a_restart_or_two_warn() -> None:
     assert [blamed.subject for blamed in check.blamed] == ["slow.service"]
 
 
+def test_a_unit_that_systemd_soon_gave_up_fails_all_the_same() -> None:
+    recording = soaked(600)
+    units(recording, "ecs.service", [0, 5, *[5] * 58], "failed")
+    assert judged(recording)[LOOPS].status == "failed"
+
+
 def test_a_loop_that_nobody_could_have_seen_is_not_ruled_out() -> None:
     partly = soaked(60, on=tuple(name for name in ON if name != "cgroup-events"))
     partly["units"].add(0, "a.service", "active", "running", 0, "success", "enabled", 1, "/system.slice/a.service", "")

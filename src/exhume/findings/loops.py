@@ -5,6 +5,7 @@ rhythm of cgroups and processes, too. A rhythm alone is no crash: how the lives 
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from exhume.findings.leak_restarts import restarted
 from exhume.findings.model import Evidence
@@ -51,15 +52,19 @@ def by_systemd(recording: Recording, thresholds: Thresholds) -> list[Loop]:
     found = []
     for unit, rows in by_unit.items():
         restarts = [int(str(row["restarts"])) for row in rows]
-        more = restarted(restarts)
+        rose = [0, *map(restarted, pairwise(restarts))]
+        more = sum(rose)
         # auto-restart; from systemd 254 auto-restart-queued and dead-before-auto-restart too
-        waiting = any("auto-restart" in str(row["sub"]) for row in rows)
+        waits = ["auto-restart" in str(row["sub"]) for row in rows]
+        waiting = any(waits)
         if restarts[-1] <= 0 or not (more or waiting or restarts[-1] >= thresholds.crash_restarts):
             continue
         crashes = restarts[-1] >= thresholds.crash_restarts and bool(more or waiting) and not _ends_well(rows)
         last = rows[-1]
         doing = f"{more} while we looked" if more else "waiting for the next one" if waiting else f"{last['active']} now"
-        start, end = int(str(rows[0]["time"])), int(str(last["time"]))
+        # One that runs may be well again since: it was seen to loop when it was started again or waited for that.
+        looped = [row for row, risen, waited in zip(rows, rose, waits, strict=True) if risen or waited]
+        start, end = int(str(rows[0]["time"])), int(str((looped or rows)[-1]["time"]))
         found.append(
             Loop(
                 unit,

@@ -25,7 +25,8 @@ _LATE_BUCKET = LATE_US.bit_length()
 LATE_SHARE = 0.001
 # A loop that went on would show itself three times in so many of its periods with 95 %.
 _PERIODS = 3.0
-_QUIET_NS = 10_000_000_000
+# systemd is asked every ten seconds: the last answer of a loop that goes on may be as old, and a little more.
+_QUIET_NS = 20_000_000_000
 
 
 def restarts(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
@@ -37,24 +38,32 @@ def restarts(before: Recording | None, after: Recording, thresholds: Thresholds)
         return Criterion(name, "cause", "not seen", was, None, unit, 0, None, now.unseen)
     start, end = after.window
     found = _grave(now)
-    loops = [loop for loop in found if loop.end >= max(start, end - _still_ns(loop))]
+    known = {loop.subject: _period_s(loop) for loop in then}
+    periods = [_period_s(loop) or known.get(loop.subject, 0.0) for loop in found]
+    loops = [loop for loop, period in zip(found, periods, strict=True) if loop.end >= max(start, end - _still_ns(period))]
     if loops:
         again = {loop.subject for loop in then}
         said = (f"{printable(loop.summary, 200)}{'' if loop.subject in again or not then else ' (new)'}" for loop in loops)
         return Criterion(name, "cause", "failed", was, len(loops), unit, 0, None, "; ".join(said))
-    seconds, slowest = recorded(after).ns / 1e9, max((_period_s(loop) for loop in then), default=0.0)
+    seconds = recorded(after).ns / 1e9
+    slowest = max((_period_s(loop) or _at_least_s(loop, before) for loop in then if before is not None), default=0.0)
     if seconds < _PERIODS * slowest:
-        because = f"the loop of before had a period of {slowest:.0f} s, and this was {seconds:.0f} s"
+        had = "had" if slowest in known.values() else "may have had"
+        because = f"the loop of before {had} a period of {slowest:.0f} s, and this was {seconds:.0f} s"
         return Criterion(name, "cause", "not enough data", was, 0, unit, 0, None, because, _PERIODS * slowest)
+    if once := [loop for loop, period in zip(found, periods, strict=True) if not period and loop.end >= start]:
+        because = f"{printable(once[0].summary, 200)}: how long its period is nobody knows, look again"
+        return Criterion(name, "cause", "not enough data", was, 0, unit, 0, None, because)
     because = f"{printable(then[0].subject)} is not started again" if then else now.ruled_out or "nothing crashes in a loop"
     if over := [loop.subject for loop in found if loop.end >= start]:
         because += f"; a loop of {printable(over[0], 80)} came and went"
-    return Criterion(name, "cause", "passed", was, 0, unit, 0, CONFIDENCE if slowest else None, because)
+    sure = CONFIDENCE if then and all(known.values()) else None
+    return Criterion(name, "cause", "passed", was, 0, unit, 0, sure, because)
 
 
-def _still_ns(loop: Finding) -> int:
-    """How long ago it may have been seen last and still go on."""
-    return max(_QUIET_NS, round(_PERIODS * _period_s(loop) * 1e9))
+def _still_ns(period_s: float) -> int:
+    """How long ago a loop may have been seen last and still go on."""
+    return max(_QUIET_NS, round(_PERIODS * period_s * 1e9))
 
 
 def _grave(examined: Examined) -> list[Finding]:
@@ -62,7 +71,13 @@ def _grave(examined: Examined) -> list[Finding]:
 
 
 def _period_s(loop: Finding) -> float:
+    """0 where it was started again once only: that shows no period."""
     return loop.number("period")
+
+
+def _at_least_s(loop: Finding, recording: Recording) -> float:
+    """What to take for the period of such a loop: it may be longer still, so that nothing is sure by it."""
+    return recorded(recording).ns / 1e9 / max(1.0, loop.number("restarts in the window"))
 
 
 def throttling(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:

@@ -20,7 +20,8 @@ from exhume.verdict.zombies import Group, zombie_report
 COUNT, LOOPS, SOURCES = "memory-cgroups", "crash-loops", "zombie-sources"
 # From this probability on the zombies of one place are held against whoever they are of (findings/leak_probability.py).
 PROBABLE = 0.5
-# Of the soak, what something must have looped for to fail it: a dozen groups at once have a rhythm, too, while it lasts.
+# Of the soak, what something must have looped for to fail it: a dozen groups at once have a rhythm, too, while it lasts. Not so
+# what systemd has started again: it may have given up soon.
 BRIEF = 0.1
 NO_SYSTEMD = "systemd is not running here"  # as node/units.py says it
 _MOST_BLAMED = 20
@@ -87,7 +88,8 @@ def _loops(recording: Recording, thresholds: Thresholds, options: Options) -> Ch
     for finding in examined.findings:
         if options.under != "/" and not within(options.under, str(finding.value("cgroup") or "")):
             continue
-        lasted = finding.end - finding.start >= BRIEF * (end - start)
+        counted = str(finding.value("by")).startswith("systemd") and finding.number("restarts in the window") > 0
+        lasted = counted or finding.end - finding.start >= BRIEF * (end - start)
         by_severity[finding.severity != "info" and lasted].append(Blamed(finding.subject, finding.summary))
     if bad := by_severity[True]:
         return Check(LOOPS, "failed", _said(bad, "crash loop"), len(bad), 0, tuple(bad), advice)
