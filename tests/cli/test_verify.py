@@ -128,6 +128,21 @@ def test_of_a_long_recording_the_incident_is_taken(tmp_path: Path, cured: str, c
     assert "no incident in it" in capsys.readouterr().err
 
 
+def test_of_a_long_recording_the_end_is_after_whatever_was_before(tmp_path: Path, sick: str, capsys: CAPTURE) -> None:
+    long = write(tmp_path / "long", node(replace(CURED, seconds=1500)))
+    assert main(["verify", "--before", sick, "--after", long]) == 0
+    printed = capsys.readouterr()
+    assert f"of {long} the last 20 min are taken, 2025-04-07 04:31:40" in printed.err
+    assert "20 min after" in printed.out
+    made = node(replace(CURED, seconds=1500))
+    for table in ("memcg", "cgroup_events"):
+        for row in node(replace(SICK, seconds=250))[table].rows():
+            made[table].add(*row.values())
+    healed = write(tmp_path / "healed", made)
+    assert main(["verify", "--before", sick, "--after", healed]) == 0, "the leak ended 50 s before what is taken"
+    assert main(["verify", "--dir", healed, "--before", sick, "--after", "+0s..+250s"]) == 2
+
+
 def told_later(made: Recording, seconds: int) -> Recording:
     """The same, so much later by the clock on the wall."""
     rows = list(made["anchors"].rows())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exhume.recording.recording import Recording
 
 SECOND = 1_000_000_000
-# A recording up to this long is taken as it is; of a longer one it is the last incident.
+# A recording up to this long is taken as it is; of a longer one it is the last incident, or so much of its end for --after.
 _AS_IT_IS_NS = 20 * 60 * SECOND
 # What is looked at around an incident: its loop may have a period of a minute.
 _AROUND_NS = 180 * SECOND
@@ -44,6 +44,12 @@ def recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thre
     boots = min(2, len(folder.boots)) if option == "--before" else 1
     if last - first <= _AS_IT_IS_NS and boots == 1:
         return _whole(folder.load(), option, said)
+    if option == "--after":
+        start = last - _AS_IT_IS_NS
+        sys.stderr.write(
+            f"exhume: of {said} the last {moments.lasting(_AS_IT_IS_NS)} are taken, {moments.spanning(folder, start, last)}\n"
+        )
+        return _whole(folder.load(start), option, said)
     found = _last_of_boots(place(said), thresholds, boots)
     if found is None:
         raise ExhumeError(
