@@ -184,11 +184,11 @@ def test_a_walk_that_is_over_and_one_that_is_not(judge: Judge, sick: Recording, 
 
 def test_bursts_of_something_else_are_another_matter(cured: Recording) -> None:
     """A machine that copies all day was no better before the fix."""
-    before = node(replace(SICK, walk_s=0, copies=90))
-    same = bursts(before, node(replace(CURED, copies=90)), LIMITS)
+    before = node(replace(SICK, walk_s=0, copies=300))
+    same = bursts(before, node(replace(CURED, copies=300)), LIMITS)
     assert same.status == "passed"
     assert "another matter" in same.because
-    assert bursts(cured, node(replace(CURED, copies=120)), LIMITS).status == "failed", "worse than before"
+    assert bursts(cured, node(replace(CURED, copies=300)), LIMITS).status == "failed", "worse than before"
 
 
 def test_without_stacks_the_walk_stays_open_and_the_bursts_decide(sick: Recording) -> None:
@@ -236,8 +236,8 @@ def test_what_was_not_tested_has_no_confidence(sick: Recording) -> None:
     stopped = zombie_count(sick, node(replace(CURED, zombies=20_040)), LIMITS)
     assert stopped.status == "passed"
     assert stopped.confidence is not None, "it would have grown by twenty"
-    before = node(replace(SICK, walk_s=0, copies=90))
-    assert bursts(before, node(replace(CURED, copies=90)), LIMITS).confidence is None, "no more than before"
+    before = node(replace(SICK, walk_s=0, copies=300))
+    assert bursts(before, node(replace(CURED, copies=300)), LIMITS).confidence is None, "no more than before"
     few = node(replace(SICK, seed=8, off=("memcg",)))
     few["memcg"].add(few.window[0], "/", 90, 10, 100, "proc-cgroups", "node", 1)
     left = walks(sick, few, LIMITS)

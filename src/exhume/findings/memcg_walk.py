@@ -33,8 +33,8 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     traced = by_traces(recording, found)
     enough = {key: walk for key, walk in found.items() if _enough(recording, walk, thresholds)}
     walkers = len(enough) + len(traced)
-    few = _few(recording)
-    told = [_finding(recording, key[0], walk, _severity(walk, thresholds, few), walkers) for key, walk in enough.items()]
+    of_few = few(recording)
+    told = [_finding(recording, key[0], walk, _severity(walk, thresholds, of_few), walkers) for key, walk in enough.items()]
     for key, walk in traced.items():
         told.append(_finding(recording, key[0], walk, aged(walk.age_s, thresholds, "warning"), walkers))
     if told:
@@ -62,13 +62,13 @@ def _enough(recording: Recording, walk: Walk, thresholds: Thresholds) -> bool:
 _FEW_GROUPS = 200
 
 
-def _few(recording: Recording) -> bool:
+def few(recording: Recording) -> bool:
     totals = [row["total"] for row in recording["memcg"].rows() if row["path"] == "/"]
     return bool(totals) and 0 <= max(totals) < _FEW_GROUPS
 
 
-def _severity(walk: Walk, thresholds: Thresholds, few: bool) -> Severity:
-    if few and _most(walk.families) != RSTAT:
+def _severity(walk: Walk, thresholds: Thresholds, of_few: bool) -> Severity:
+    if of_few and _most(walk.families) != RSTAT:
         return "info"
     long = walk.stretch_ns >= thresholds.memcg_walk_stretch_ms * 1_000_000
     return "warning" if long or walk.densest >= thresholds.memcg_walk_warning_ratio else "info"

@@ -2,7 +2,7 @@
 in which nobody looked are left out."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from exhume.findings import memcg_walk
 from exhume.findings.cores import Stretch, cores, saturated
 from exhume.findings.held import stack_of
 from exhume.findings.kernel_work import FLUSH, WALK
-from exhume.findings.sampled import period_ns
+from exhume.findings.sampled import by_core, period_ns
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
@@ -29,8 +29,9 @@ _DRAWS, _MOST_DRAWN = 2000, 4_000_000
 HARMLESS = 0.01
 # What is over has fallen to this part of what it was; what is not has not even fallen to the other.
 _OVER, _NOT_OVER = 0.25, 0.5
-# Of the time in which cores were full, so much must have been walked for the bursts to be those of the walk.
-_BLAMED = 0.3
+# Of the samples of a burst so many must be of a walk for it to be one; and of its time so much must have been sampled to say.
+_BLAMED, _SAMPLED = 0.3, 0.5
+_BURSTS, _UNIT = "bursts of kernel time", "s a minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Held:
 
 
 def walks(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
-    name, unit = "walks over memory cgroups", "s a minute"
+    name, unit = "walks over memory cgroups", _UNIT
     then = walked(before) if before is not None and len(before["samples"]) else None
     told_then = before is not None and then is not None and _told(before, thresholds)
     if not len(after["samples"]):
@@ -69,8 +70,8 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
     limit = HARMLESS * 60
     if told_then and then is not None:
         outcome = reduced(then, now)
-        if not told and _goes_on(then, now) and len(now.windows) >= _enough(then):
-            # Few groups: who is in these functions is there for something else.
+        if not told and memcg_walk.few(after) and _goes_on(then, now) and len(now.windows) >= _enough(then):
+            # Who is in these functions is there for something else.
             outcome = Outcome("passed", None, "what is left is of no length")
         return _criterion(name, unit, then, now, outcome)
     if told:
@@ -85,33 +86,56 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
 def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
     """Seconds of a core that is full of kernel time. Those that are not of walks are the fix's business only if they are worse
     than before."""
-    name, unit = "bursts of kernel time", "s a minute"
-    then = full(before, thresholds) if before is not None and cores(before) else None
+    then = _bursts(before, thresholds) if before is not None and cores(before) else None
     if not cores(after):
-        was = then.a_minute if then is not None else None
-        return Criterion(name, "cause", "not seen", was, None, unit, None, None, f"no core was read: {after.why_off('cpu')}")
-    now = full(after, thresholds)
-    limit = thresholds.core_saturated_warning_ratio * 60
-    if then is not None and before is not None and not then.harmless and _by_walks(before, thresholds):
-        return _criterion(name, unit, then, now, reduced(then, now))
-    was = then.a_minute if then is not None else None
-    if len(now.windows) < _FEWEST:
-        return _too_short(name, unit, was, now)
-    if now.a_minute <= limit:
-        because = "less than is told" if now.a_minute else "none"
-        return Criterion(name, "cause", "passed", was, now.a_minute, unit, limit, None, because)
+        was = then.every.held.a_minute if then is not None else None
+        because = f"no core was read: {after.why_off('cpu')}"
+        return Criterion(_BURSTS, "cause", "not seen", was, None, _UNIT, None, None, because)
+    now = _bursts(after, thresholds)
+    if then is None or then.every.held.harmless or (then.known and then.walks.held.harmless):
+        return _by_limit(then.every if then is not None else None, now.every, thresholds)
+    known = then.known and now.known
+    was_held = (then.walks if then.known else then.every).held
+    held = (now.walks if now.known else now.every).held
+    outcome = reduced(was_held, held)
+    if outcome.status == "passed" and now.known:
+        others = _by_limit(then.others, now.others, thresholds) if known else _by_limit(then.every, now.every, thresholds)
+        if others.status != "passed" or not known:
+            return others
+        if rest := now.others.held.a_minute:
+            outcome = replace(outcome, because=f"{outcome.because}; {rest:,.1f} s a minute are no walks: another matter")
+    if outcome.status == "failed" and not known and now.every.worst[1].a_minute <= _limit(thresholds):
+        because = "it goes on as before, but who walks is seen by stack samples only: these may be something else"
+        outcome = Outcome("not enough data", None, because)
+    return _criterion(_BURSTS, _UNIT, was_held, held, outcome)
+
+
+def _by_limit(then: "_Full | None", now: "_Full", thresholds: Thresholds) -> Criterion:
+    """What is told of a core is a share of its own time, so the limit is that of the core that has most."""
+    limit, (core, worst) = _limit(thresholds), now.worst
+    was = then.worst[1].a_minute if then is not None else None
+    if len(worst.windows) < _FEWEST:
+        return _too_short(_BURSTS, _UNIT, was, worst)
+    if worst.a_minute <= limit:
+        because = f"most is on core {core}, and less than is told" if worst.a_minute else "none"
+        return Criterion(_BURSTS, "cause", "passed", was, worst.a_minute, _UNIT, limit, None, because)
     if then is not None:
-        worse = ranked_lower(then.windows, now.windows)
+        worse = ranked_lower(then.held.windows, now.held.windows)
         status: Status = "failed" if worse <= 1 - CONFIDENCE else "passed"
         because = "worse than before" if status == "failed" else "no more than before, and no walk over cgroups: another matter"
+        because += f" ({then.held.a_minute:,.1f} → {now.held.a_minute:,.1f} s a minute on all cores, most on core {core})"
         sure = 1 - worse if status == "failed" else None
-        return Criterion(name, "cause", status, was, now.a_minute, unit, limit, sure, because)
-    above = _above(now, limit)
+        return Criterion(_BURSTS, "cause", status, was, worst.a_minute, _UNIT, limit, sure, because)
+    above = _above(worst, limit)
     surely = above >= CONFIDENCE
-    because = f"a core is full of kernel time for {now.a_minute:,.1f} s of each minute"
-    needed = None if surely else _longer_s(now)
+    because = f"core {core} is full of kernel time for {worst.a_minute:,.1f} s of each minute"
+    needed = None if surely else _longer_s(worst)
     status = "failed" if surely else "not enough data"
-    return Criterion(name, "cause", status, was, now.a_minute, unit, limit, above if surely else None, because, needed)
+    return Criterion(_BURSTS, "cause", status, was, worst.a_minute, _UNIT, limit, above if surely else None, because, needed)
+
+
+def _limit(thresholds: Thresholds) -> float:
+    return thresholds.core_saturated_warning_ratio * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +179,8 @@ def _longer_s(now: Held) -> float:
 
 
 def walked(recording: Recording) -> Held:
-    times, _ = walking(recording)
+    table = recording["samples"]
+    times = table.ints("time")[np.isin(table.ints("stack"), _walk_stacks(recording))]
     edges = _edges(recording)
     if len(edges) < 2:
         return Held(np.empty(0))
@@ -163,40 +188,79 @@ def walked(recording: Recording) -> Held:
     return Held(held[(held > 0) | (sampled(recording).mostly(edges) & recorded(recording).mostly(edges))])
 
 
-def walking(recording: Recording) -> tuple[Ints, Ints]:
-    """When and on which core samples were taken of who walks memory cgroups or flushes their statistics."""
-    table = recording["samples"]
-    stacks = table.ints("stack")
-    numbers, which = np.unique(stacks, return_inverse=True)
+def _walk_stacks(recording: Recording) -> Ints:
+    """The stacks of who walks memory cgroups or flushes their statistics."""
+    numbers = np.unique(recording["samples"].ints("stack"))
     walks_there = [stack_of(recording, number).work.key in (WALK.key, FLUSH.key) for number in numbers.tolist()]
-    chosen = np.array(walks_there, dtype=np.bool_)[which] if len(numbers) else np.empty(0, dtype=np.bool_)
-    return table.ints("time")[chosen], table.ints("core")[chosen]
+    return numbers[np.array(walks_there, dtype=np.bool_)]
 
 
 def full(recording: Recording, thresholds: Thresholds) -> Held:
-    edges = _edges(recording)
-    windows = np.zeros(max(0, len(edges) - 1))
-    for stretch in _stretches(recording, thresholds):
-        overlap = np.minimum(edges[1:], stretch.end) - np.maximum(edges[:-1], stretch.start)
-        windows += np.clip(overlap, 0, None) / 1e9
-    return Held(windows[(windows > 0) | recorded(recording).mostly(edges)])
+    return _Full(recording, _stretches(recording, thresholds)).held
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """Stretches in which cores are full of kernel time."""
+
+    recording: Recording
+    stretches: list[Stretch]
+
+    @property
+    def held(self) -> Held:
+        """Of all cores together."""
+        edges = _edges(self.recording)
+        windows = np.zeros(max(0, len(edges) - 1))
+        for stretch in self.stretches:
+            overlap = np.minimum(edges[1:], stretch.end) - np.maximum(edges[:-1], stretch.start)
+            windows += np.clip(overlap, 0, None) / 1e9
+        return Held(windows[(windows > 0) | recorded(self.recording).mostly(edges)])
+
+    @property
+    def worst(self) -> tuple[int, Held]:
+        """The core that has most of it, by itself."""
+        by_number: dict[int, list[Stretch]] = {}
+        for stretch in self.stretches:
+            by_number.setdefault(stretch.core, []).append(stretch)
+        each = [(core, _Full(self.recording, its).held) for core, its in by_number.items()]
+        return max(each, key=lambda one: (one[1].a_minute, -one[0]), default=(-1, self.held))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    """All of them, those of walks, and the others."""
+
+    every: _Full
+    walks: _Full
+    others: _Full
+    known: bool
+    """Whether samples show of all but a little whether it is a walk."""
+
+
+def _bursts(recording: Recording, thresholds: Thresholds) -> _Bursts:
+    every, walk_stacks = _stretches(recording, thresholds), _walk_stacks(recording)
+    taken, period = by_core(recording), period_ns(recording)
+    of_walks: list[Stretch] = []
+    others: list[Stretch] = []
+    unseen: list[Stretch] = []
+    for stretch in every:
+        stacks = np.empty(0, dtype=np.int64)
+        if (there := taken.get(stretch.core)) is not None:
+            first, last = np.searchsorted(there.times, (stretch.start, stretch.end)).tolist()
+            stacks = there.stacks[first:last]
+        if len(stacks) * period < _SAMPLED * (stretch.end - stretch.start):
+            unseen.append(stretch)
+        elif np.isin(stacks, walk_stacks).mean() >= _BLAMED:
+            of_walks.append(stretch)
+        else:
+            others.append(stretch)
+    known = _Full(recording, unseen).held.harmless
+    return _Bursts(_Full(recording, every), _Full(recording, of_walks), _Full(recording, others + unseen), known)
 
 
 def _stretches(recording: Recording, thresholds: Thresholds) -> list[Stretch]:
     ratio, shortest = thresholds.core_saturated_ratio, thresholds.core_saturated_ms
     return [stretch for core in cores(recording) for stretch in saturated(core, ratio, shortest)]
-
-
-def _by_walks(recording: Recording, thresholds: Thresholds) -> bool:
-    """Whether the bursts are those of walks; where no stacks were taken, that is assumed."""
-    if not len(recording["samples"]):
-        return True
-    times, on = walking(recording)
-    seen = total = 0
-    for stretch in _stretches(recording, thresholds):
-        seen += int(((on == stretch.core) & (times >= stretch.start) & (times <= stretch.end)).sum())
-        total += stretch.end - stretch.start
-    return seen * period_ns(recording) >= _BLAMED * total
 
 
 def _edges(recording: Recording) -> NDArray[np.int64]:
