@@ -24,6 +24,7 @@ from exhume.remedy.plan_model import Limits, Plan, Relief, Step, from_json, to_j
 from exhume.remedy.plan_report import Told, told
 from exhume.remedy.plan_target import is_finding
 from exhume.remedy.plan_words import document, precondition, undo
+from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import KINDS, reversible
 from exhume.remedy.steps.processes import signal_parent
@@ -59,7 +60,7 @@ class Place:
     def plan(self, target: str, report: Told | None = None, wishes: Wishes | None = None) -> Plan:
         there = node(self.root, manager=self.manager) if self.manager else replace(self.node, manager=None)
         with Directory(str(self.root)) as tree:
-            return Planner(there, tree, Protection(read_units(tree)), wishes).plan(target, report)
+            return Planner(there, tree, Protection(read_units(tree), known_agents()), wishes).plan(target, report)
 
 
 @pytest.fixture
@@ -472,15 +473,51 @@ def test_a_loop_that_the_verdict_does_not_blame_is_told_and_left_alone(place: Pl
     [
         ("ExecStop=/bin/systemctl stop kubelet", True),
         ("ExecStopPost=-/bin/sh -c 'sleep 1; systemctl restart node-agent.service'", True),
+        ("ExecStop=/usr/bin/systemctl stop frr.service", True),
+        ("ExecStop=/usr/bin/systemctl stop renamed", True),
+        ("ExecStop=/usr/bin/systemctl stop 'kube*'", True),
+        ("ExecStop=/bin/sh -c 'systemctl stop \"r[a-e]named*\"'", True),
+        ("ExecStop=/usr/bin/systemctl stop below.service", True),
+        ("ExecStop=/usr/bin/systemctl stop system.slice", True),
+        ("ExecStop=/usr/sbin/service kubelet stop", True),
+        ("ExecStop=/etc/init.d/kubelet stop", True),
+        ("ExecStop=/usr/bin/python3 -c 'os.system(\"systemctl stop kube*\")'", True),
+        ("ExecStop=/usr/bin/systemctl stop 'agent*'", False),
+        ("ExecStop=/usr/bin/systemctl is-active kubelet", False),
+        ("ExecStop=/usr/sbin/service agent stop", False),
+        ("ExecStop=/opt/agent --service kubelet stop", False),
+        ("ExecStop=/bin/sh -c 'systemctl stop agent.service; exit 0'", False),
+        ("ExecStop=/bin/sh -c 'agentctl shutdown; logger reboot of kubelet'", False),
         ("ExecStop=/usr/bin/systemctl --no-block kill agent.service", False),
         ("ExecStop=/usr/bin/agent --stop --socket /run/dbus/socket", False),
     ],
 )
 def test_a_unit_whose_stop_acts_on_a_protected_one_is_not_stopped(place: Place, line: str, refused: bool) -> None:
     place.link(f"{ETC}/node-agent.service", f"{LIB}/kubelet.service")
+    place.put(f"{LIB}/frr.service", AGENT)
+    place.put(f"{LIB}/renamed.service", "[Service]\nExecStart=/usr/bin/kubelet\n")
+    place.put(f"{LIB}/below.service", AGENT)
+    place.put(f"{LIB}/sshd.service", "[Unit]\nBindsTo=below.service\n")
     place.put(f"{LIB}/stopper.service", f"{AGENT}{line}\n")
     if refused:
-        with pytest.raises(Refused, match=r"stopper\.service acts on .* when it is stopped \(ExecStop=\), which is protected"):
+        with pytest.raises(
+            Refused, match=r"stopper\.service acts on .* when it is stopped \(ExecStop\w*=\), which is protected"
+        ):
             place.plan("stopper.service", wishes=Wishes(force=True))
     else:
         assert ("stop-unit", "stopper.service") in kinds(place.plan("stopper.service"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/systemctl reboot",
+        "/sbin/reboot",
+        "/bin/sh -c 'sleep 1; /sbin/shutdown -r now'",
+        "systemctl -f isolate x.target",
+    ],
+)
+def test_a_unit_whose_stop_command_takes_the_machine_down_is_not_stopped(place: Place, line: str) -> None:
+    place.put(f"{LIB}/stopper.service", f"{AGENT}ExecStopPost={line}\n")
+    with pytest.raises(Refused, match=r"stopper\.service takes the machine down when it is stopped \(ExecStopPost="):
+        place.plan("stopper.service", wishes=Wishes(force=True))

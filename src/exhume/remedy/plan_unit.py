@@ -5,19 +5,17 @@ away, exactly those links; then it is masked, so that no vendor's link, trigger 
 """
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from exhume.errors import Refused, UsageError
 from exhume.image.systemd import names
-from exhume.image.systemd.refused import actions
 from exhume.image.systemd.timespan import seconds
 from exhume.image.tree import Tree
 from exhume.remedy.manager import Manager, UnitState
 from exhume.remedy.plan_model import Relief, Step
+from exhume.remedy.plan_unit_end import harm
 from exhume.remedy.plan_unit_files import UnitFiles
-from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.units import STOP_S, reload, restart_unit, start_unit, stop_unit
 from exhume.remedy.templates_systemd import do_nothing, no_restart, start_limit
@@ -26,10 +24,6 @@ from exhume.text import printable
 Keep = Literal["no-restart", "start-limit", "do-nothing"]
 KEEPS: tuple[Keep, ...] = ("no-restart", "start-limit", "do-nothing")
 _SPARE_S, _LONGEST_S = 30.0, 600.0
-# StartLimitAction= is of starts alone. systemd.special(7) has the targets.
-_AT_ITS_END = ("FailureAction", "SuccessAction")
-_WORD = re.compile(r"(?<![\w/.@:-])[\w.@:\\-]+")  # of a command line, whatever quotes are around; no path
-_GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shutdown", "emergency", "rescue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,30 +120,13 @@ class UnitPlanner:
             raise Refused(f"{printable(unit)} is not started: {why}")
 
     def _no_harm(self, stopped: list[str]) -> None:
-        """Refused where the end of a unit is the machine's: a stop is an end, and one that takes too long a failure.
+        """Refused where the end of a unit is the machine's, or a protected unit's.
 
         A drop-in takes such settings away, but not in the same plan: undo would give them back before it stops anything.
         """
         for unit in stopped:
-            found = [f"{key}={value}" for key, value in actions(self._units.merged(unit)).items() if key in _AT_ITS_END]
-            if found:
-                hint = f"exhume fix {printable(unit)} --keep no-restart switches that off, after which this can be done"
-                raise Refused(f"{printable(unit)} takes the machine down when it ends ({', '.join(found)}); {hint}")
-            if met := self._met_at_its_end(unit):
-                raise Refused(f"{printable(unit)} acts on {printable(met)} when it is stopped (ExecStop=), which is protected")
-            for other in self._units.graph.of(unit, "OnFailure", "OnSuccess"):
-                if names.kind(other) == "target" and names.prefix(other) in _GOES_DOWN:
-                    raise Refused(f"{printable(unit)} takes the machine down when it ends: it starts {printable(other)} then")
-
-    def _met_at_its_end(self, unit: str) -> str:
-        """A protected unit that the commands which a stop runs name to systemctl; empty if there is none."""
-        sections = self._units.merged(unit)
-        for line in (line for key in ("ExecStop", "ExecStopPost") for line in sections.lines("Service", key)):
-            words = _WORD.findall(line) if "systemctl" in line else []
-            for word in (each if names.valid(each) else f"{each}.service" for each in words):
-                if names.valid(word) and (protected(word) or protected(self._units.canonical(word))):
-                    return word
-        return ""
+            if why := harm(unit, self._protection):
+                raise Refused(why)
 
     def keep(self, name: str, how: Keep, why: str) -> Made:
         """A drop-in that breaks the loop and leaves the unit where it is."""

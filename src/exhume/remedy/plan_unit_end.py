@@ -1,0 +1,88 @@
+"""What the end of a unit brings about: that of the machine, or of a protected unit. A stop is an end, and one that takes too
+long is a failure."""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from exhume.image.systemd import names
+from exhume.image.systemd.refused import actions
+from exhume.image.systemd.specifiers import expand
+from exhume.remedy.protected import ACTED_ON
+from exhume.remedy.protected_commands import commands, last
+from exhume.remedy.protected_units import Protection
+from exhume.text import printable
+
+# StartLimitAction= is of starts alone. systemd.special(7) has the targets.
+_AT_ITS_END = ("FailureAction", "SuccessAction")
+_STOPS = (("Service", "ExecStop"), ("Service", "ExecStopPost"), ("Socket", "ExecStopPre"), ("Socket", "ExecStopPost"))
+_GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shutdown", "emergency", "rescue")
+_PROGRAMS = frozenset(("reboot", "poweroff", "halt", "kexec", "shutdown", "telinit"))
+_VERBS = frozenset((*_GOES_DOWN, "isolate", "default", "suspend", "hibernate"))
+_LOOKS = frozenset(("status", "show", "cat", "is-active", "is-enabled", "is-failed", "list-units", "list-dependencies"))
+_WORD = re.compile(r"(?<![\w/.@:-])[\w.@:\\*?\[\]-]+")  # of a command line, whatever quotes are around; no path
+_BY_SCRIPT = re.compile(r"/init\.d/([\w.@-]+)|(?<![\w.@-])(?:service|rc-service|invoke-rc\.d)\s+([\w.@-]+)\s+\S*(?:stop|start)")
+
+
+def harm(unit: str, protection: Protection) -> str:
+    """Why a unit must not be stopped, as a sentence; empty if it may be."""
+    sections = protection.units.merged(unit)
+    found = [f"{key}={value}" for key, value in actions(sections).items() if key in _AT_ITS_END]
+    if found:
+        hint = f"exhume fix {printable(unit)} --keep no-restart switches that off, after which this can be done"
+        return f"{printable(unit)} takes the machine down when it ends ({', '.join(found)}); {hint}"
+    for section, key in _STOPS:
+        for line in (expand(line, unit) for line in sections.lines(section, key)):
+            if _takes_down(line):
+                return f"{printable(unit)} takes the machine down when it is stopped ({key}={printable(line, 80)})"
+            if met := _acts_on(line, protection):
+                return f"{printable(unit)} acts on {printable(met)} when it is stopped ({key}=), which is protected"
+    for other in protection.units.graph.of(unit, "OnFailure", "OnSuccess"):
+        if names.kind(other) == "target" and names.prefix(other) in _GOES_DOWN:
+            return f"{printable(unit)} takes the machine down when it ends: it starts {printable(other)} then"
+    return ""
+
+
+def _takes_down(line: str) -> bool:
+    for command in commands(line):
+        if last(command[0]) in _PROGRAMS:
+            return True
+        if last(command[0]) == "systemctl":
+            words = [word for word in command[1:] if not word.startswith("-")]
+            if _VERBS.intersection(words[:2]):  # an option's value may come first
+                return True
+    return False
+
+
+def _acts_on(line: str, protection: Protection) -> str:
+    """A protected unit that a command line names to systemctl, to service or by its script; or what it would stop with one."""
+    for word in _named(line):
+        if set("*?[") & set(word):
+            found = [each for each in protection.names if _fits(each, word, protection)]
+            if found:
+                return min(found)
+            continue
+        unit = word if names.valid(word) else f"{word}.service"
+        if names.valid(unit):
+            own = protection.units.canonical(unit)
+            for each in (unit, *protection.stopped_with([own])):
+                if names.kind(each) in ACTED_ON and protection.named(each):
+                    return each
+    return ""
+
+
+def _named(line: str) -> Iterator[str]:
+    for one, other in _BY_SCRIPT.findall(line):
+        yield one or other
+    told = [command for command in commands(line) if last(command[0]) == "systemctl"]
+    for command in told:
+        words = [word for word in command[1:] if not word.startswith("-")]
+        if words and words[0] not in _LOOKS:
+            yield from words
+    if not told and "systemctl" in line:
+        yield from _WORD.findall(line)
+
+
+def _fits(unit: str, pattern: str, protection: Protection) -> bool:
+    every = (unit, *protection.units.aliases(unit))
+    return any(fnmatchcase(each, pattern) or fnmatchcase(each, f"{pattern}.service") for each in every)
