@@ -408,14 +408,51 @@ def test_another_process_than_the_one_that_was_meant_is_left_alone(target: str) 
         KINDS["signal-parent"].before(step, Node(Root(), None, Operations()))
 
 
-@pytest.mark.parametrize("setting", ["SuccessAction=reboot", "FailureAction=poweroff-force", "OnSuccess=reboot.target"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("SuccessAction=reboot", "FailureAction=poweroff-force", "OnSuccess=reboot.target"),
+        *("OnFailure=systemd-reboot.service", "OnSuccess=systemd-poweroff.service", "OnFailure=emergency.service"),
+        *("OnSuccess=reboots.service", "JobTimeoutSec=90\nJobTimeoutAction=reboot-force"),
+    ],
+)
 def test_what_takes_the_machine_down_when_it_ends_is_not_stopped(place: Place, setting: str) -> None:
     place.put(f"{LIB}/down.service", f"[Unit]\n{setting}\n{AGENT}")
     place.put(f"{LIB}/with.service", f"[Unit]\nPartOf=ecs.service\n{setting}\n{AGENT}")
+    place.put(f"{LIB}/reboots.service", "[Service]\nType=oneshot\nExecStart=/usr/bin/systemctl --force reboot\n")
     with pytest.raises(Refused, match=r"down\.service takes the machine down when it ends"):
         place.plan("down.service")
     with pytest.raises(Refused, match=r"with\.service takes the machine down when it ends"):
         place.plan("ecs.service", wishes=Wishes(force=True))
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("OnSuccess=rival.service", "it starts rival.service then, and rival.service conflicts with kubelet.service"),
+        ("OnFailure=pulls.service", "and rival.service, which pulls.service starts, conflicts with kubelet.service"),
+        ("OnFailure=stops.service", "acts on kubelet.service, which is protected, when it ends"),
+        ("OnFailure=maint.target\nOnFailureJobMode=isolate", "what else runs gives way"),
+        ("OnFailure=notify.service\nOnFailureIsolate=yes", "what else runs gives way"),
+        ("OnSuccess=notify.service\nOnSuccessJobMode=flush", "what else runs gives way"),
+        ("OnFailure=notify.service\nOnSuccessJobMode=isolate", ""),
+        ("OnFailure=notify.service\nOnFailureJobMode=replace", ""),
+        ("OnFailureJobMode=isolate", ""),
+        ("JobTimeoutAction=reboot", ""),
+    ],
+)
+def test_what_is_started_when_it_ends_meets_no_protected_unit(place: Place, setting: str, told: str) -> None:
+    place.put(f"{LIB}/rival.service", f"[Unit]\nConflicts=kubelet.service\n{AGENT}")
+    place.put(f"{LIB}/pulls.service", f"[Unit]\nWants=rival.service\n{AGENT}")
+    place.put(f"{LIB}/stops.service", "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'systemctl stop kubelet'\n")
+    place.put(f"{LIB}/notify.service", "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'systemctl status kubelet | mail root'\n")
+    place.put(f"{LIB}/maint.target", "[Unit]\nAllowIsolate=yes\n")
+    place.put(f"{LIB}/ends.service", f"[Unit]\n{setting}\n{AGENT}")
+    if told:
+        with pytest.raises(Refused, match=told):
+            place.plan("ends.service", wishes=Wishes(force=True))
+    else:
+        assert ("stop-unit", "ends.service") in kinds(place.plan("ends.service"))
 
 
 def test_a_start_limit_is_no_end(place: Place) -> None:
@@ -500,9 +537,7 @@ def test_a_unit_whose_stop_acts_on_a_protected_one_is_not_stopped(place: Place, 
     place.put(f"{LIB}/sshd.service", "[Unit]\nBindsTo=below.service\n")
     place.put(f"{LIB}/stopper.service", f"{AGENT}{line}\n")
     if refused:
-        with pytest.raises(
-            Refused, match=r"stopper\.service acts on .* when it is stopped \(ExecStop\w*=\), which is protected"
-        ):
+        with pytest.raises(Refused, match=r"stopper\.service acts on .*, which is protected, when it is stopped \(ExecStop"):
             place.plan("stopper.service", wishes=Wishes(force=True))
     else:
         assert ("stop-unit", "stopper.service") in kinds(place.plan("stopper.service"))

@@ -2,7 +2,7 @@
 long is a failure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from exhume.image.systemd import names
@@ -14,9 +14,12 @@ from exhume.remedy.protected_units import Protection
 from exhume.text import printable
 
 # StartLimitAction= is of starts alone. systemd.special(7) has the targets.
-_AT_ITS_END = ("FailureAction", "SuccessAction")
+_AT_ITS_END = ("FailureAction", "SuccessAction", "JobTimeoutAction")
+_STARTS = tuple(("Service", key) for key in ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost"))
 _STOPS = (("Service", "ExecStop"), ("Service", "ExecStopPost"), ("Socket", "ExecStopPre"), ("Socket", "ExecStopPost"))
 _GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shutdown", "emergency", "rescue")
+# Job modes of systemctl(1) by which a start stops all others, drops their jobs, or cannot be taken back.
+_ELBOWS = ("isolate", "flush", "replace-irreversibly")
 _PROGRAMS = frozenset(("reboot", "poweroff", "halt", "kexec", "shutdown", "telinit"))
 _VERBS = frozenset((*_GOES_DOWN, "isolate", "default", "suspend", "hibernate"))
 _LOOKS = frozenset(("status", "show", "cat", "is-active", "is-enabled", "is-failed", "list-units", "list-dependencies"))
@@ -31,15 +34,42 @@ def harm(unit: str, protection: Protection) -> str:
     if found:
         hint = f"exhume fix {printable(unit)} --keep no-restart switches that off, after which this can be done"
         return f"{printable(unit)} takes the machine down when it ends ({', '.join(found)}); {hint}"
-    for section, key in _STOPS:
+    if why := _run(unit, _STOPS, protection):
+        return f"{printable(unit)} {why[0]} when it is stopped ({why[1]})"
+    return _then(unit, protection)
+
+
+def _run(unit: str, keys: Iterable[tuple[str, str]], protection: Protection) -> tuple[str, str] | None:
+    """What the commands of a unit do that must not be, and which one of them."""
+    sections = protection.units.merged(unit)
+    for section, key in keys:
         for line in (expand(line, unit) for line in sections.lines(section, key)):
             if _takes_down(line):
-                return f"{printable(unit)} takes the machine down when it is stopped ({key}={printable(line, 80)})"
+                return "takes the machine down", f"{key}={printable(line, 80)}"
             if met := _acts_on(line, protection):
-                return f"{printable(unit)} acts on {printable(met)} when it is stopped ({key}=), which is protected"
-    for other in protection.units.graph.of(unit, "OnFailure", "OnSuccess"):
-        if names.kind(other) == "target" and names.prefix(other) in _GOES_DOWN:
-            return f"{printable(unit)} takes the machine down when it ends: it starts {printable(other)} then"
+                return f"acts on {printable(met)}, which is protected,", f"{key}={printable(line, 80)}"
+    return None
+
+
+def _then(unit: str, protection: Protection) -> str:
+    """What OnFailure= and OnSuccess= start when it ends, and how."""
+    sections = protection.units.merged(unit)
+    for kind in ("OnFailure", "OnSuccess"):
+        others = protection.units.graph.of(unit, kind)
+        mode = "isolate" if sections.flag("Unit", f"{kind}Isolate", False) else ""
+        mode = sections.last("Unit", f"{kind}JobMode") or mode
+        if others and mode in _ELBOWS:
+            return (
+                f"{printable(unit)} starts {printable(others[0])} when it ends, and what else runs gives way ({kind}: {mode})"
+            )
+        for other in others:
+            starts = f"it starts {printable(other)} then"
+            if names.prefix(other).removeprefix("systemd-") in _GOES_DOWN:
+                return f"{printable(unit)} takes the machine down when it ends: {starts}"
+            if met := protection.why_not_start(other):
+                return f"{printable(unit)} meets a protected unit when it ends: {starts}, and {met}"
+            if why := _run(other, _STARTS, protection):
+                return f"{printable(unit)} {why[0]} when it ends: {starts} ({why[1]})"
     return ""
 
 

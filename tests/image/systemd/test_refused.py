@@ -73,3 +73,12 @@ def test_what_takes_the_machine_down_is_told() -> None:
         "when it ends cleanly the machine goes down with it (SuccessAction=poweroff-force)",
     ]
     assert not list(takes_down(said("[Unit]\nFailureAction=reboot\nFailureAction=none\n")))
+
+
+def test_a_job_that_takes_too_long_can_take_the_machine_down() -> None:
+    text = "[Unit]\nJobTimeoutAction=reboot-force\n"
+    told = ["when its start or its stop takes too long the machine goes down with it (JobTimeoutAction=reboot-force)"]
+    assert list(takes_down(said(f"{text}JobTimeoutSec=5min\n"))) == told
+    assert list(takes_down(said(f"{text}JobRunningTimeoutSec=5min\n"))) == told
+    assert not list(takes_down(said(text)))
+    assert not list(takes_down(said("[Unit]\nJobTimeoutSec=1\n[Service]\nJobTimeoutAction=reboot\n")))

@@ -14,7 +14,10 @@ MEANS: Final = {
     "StartLimitAction": "when its start limit is hit",
     "FailureAction": "when it fails",
     "SuccessAction": "when it ends cleanly",
+    "JobTimeoutAction": "when its start or its stop takes too long",
 }
+_ANYWHERE: Final = ("StartLimitAction", "FailureAction")
+_JOB_TIMEOUTS: Final = ("JobTimeoutSec", "JobRunningTimeoutSec")
 _DOWN: Final = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit")
 
 
@@ -61,7 +64,9 @@ def actions(sections: Sections, ever: bool = False) -> dict[str, str]:
     found = {}
     for key in MEANS:
         # StartLimitAction= and FailureAction= stood in [Service] before systemd 230 and 236, and are still taken from there.
-        places = ("Unit",) if key == "SuccessAction" else ("Unit", "Service")
+        places = ("Unit", "Service") if key in _ANYWHERE else ("Unit",)
+        if key == "JobTimeoutAction" and not any(map(sections.values.get("Unit", {}).get, _JOB_TIMEOUTS)):
+            continue  # no effect without one
         said = [value for section, own, value in sections.assignments if own == key and section in places]
         for action in reversed([value for value in said if value]):
             if action.removesuffix("-force").removesuffix("-immediate") in _DOWN:
