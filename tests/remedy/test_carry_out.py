@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from exhume.errors import ExhumeError, Refused, UsageError
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import ALREADY, NOT_CONFIRMED, Consent, Event
-from exhume.remedy.plan_model import Plan, Step
+from exhume.remedy.plan_model import MOST_STEPS, Plan, Relief, Step
 from exhume.remedy.steps import expected
 from exhume.remedy.steps.files import make_link, remove_file, remove_link, write_file
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
@@ -46,7 +47,7 @@ def test_nothing_is_done_without_consent(tmp_path: Path) -> None:
 
 def test_what_cannot_be_undone_is_skipped_and_named_unless_it_was_confirmed_apart(tmp_path: Path) -> None:
     there = node(tmp_path)
-    some = plan(drop_in(), reboot_by_sentinel("the kernel is old", "/run/reboot-required"))
+    some = plan(drop_in(), reboot_by_sentinel("the kernel is old"))
     outcome = carry_out.apply(some, there, YES)
     assert [(event.what, event.note) for event in outcome.events] == [("done", ""), ("skipped", NOT_CONFIRMED)]
     assert not (tmp_path / "run/reboot-required").exists()
@@ -56,6 +57,17 @@ def test_what_cannot_be_undone_is_skipped_and_named_unless_it_was_confirmed_apar
     assert (tmp_path / "run/reboot-required").exists()
     carry_out.undo(there)
     assert not (tmp_path / "run/reboot-required").exists()
+
+
+def test_a_plan_that_could_not_be_read_back_is_refused_and_blocks_nothing(tmp_path: Path) -> None:
+    there = node(tmp_path)
+    many = (Relief("x", "w", "t"),) * (MOST_STEPS + 1)
+    for bad, why in ((replace(plan(drop_in()), relief=many), "relief"), (plan(*[drop_in()] * (MOST_STEPS + 1)), "steps")):
+        with pytest.raises(UsageError, match=f"a plan's {why} must be a list of at most 1000"):
+            carry_out.apply(bad, there, ALL)
+    assert os.listdir(tmp_path) == []
+    assert carry_out.apply(plan(drop_in()), there, ALL).exit_code == 0
+    assert carry_out.undo(there).exit_code == 0
 
 
 def test_no_plan_makes_undoable_what_its_kind_cannot_undo(tmp_path: Path, manager: FileManager) -> None:

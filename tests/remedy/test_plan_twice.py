@@ -35,7 +35,7 @@ def test_zombies_are_purged_before_anybody_speaks_of_a_reboot() -> None:
     assert afterwards({"/": ZOMBIES}, "no", 5000).relief == ()
 
 
-@pytest.mark.parametrize(("how", "kind"), [("sentinel", "write-file"), ("now", "reboot")])
+@pytest.mark.parametrize(("how", "kind"), [("sentinel", "reboot-sentinel"), ("now", "reboot")])
 def test_a_reboot_is_in_the_plan_only_where_it_was_asked_for_and_is_needed(how: plan_zombies.Reboot, kind: str) -> None:
     last = afterwards({"/": ZOMBIES}, how, 1000).steps[-1]
     assert (last.kind, reversible(last)) == (kind, False)

@@ -1,5 +1,7 @@
 """A reboot: by logind, so that whoever delays it is told; of the boot that the plan was made for, and of no later one."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,9 @@ from exhume.remedy.manager import Systemd
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.steps import expected
 from exhume.remedy.steps.files import write_file
-from exhume.remedy.steps.reboot import reboot
+from exhume.remedy.steps.reboot import SENTINEL, reboot, reboot_by_sentinel
 from tests.node.test_units import bus, member, served
-from tests.remedy.nodes import UNITS, Crash, Crashing, FileManager, node
+from tests.remedy.nodes import UNITS, Counting, Crash, Crashing, FileManager, node
 
 ALL = Consent(True, True)
 
@@ -61,6 +63,58 @@ def test_a_plan_that_was_cut_off_by_a_reboot_is_resumed_without_another(booted: 
     outcome = carry_out.resume(there)
     assert [event.what for event in outcome.events] == ["done", "skipped"]
     assert booted.manager.calls == []
+
+
+def test_no_death_has_the_file_that_asks_for_a_reboot_written_again_after_that(tmp_path: Path) -> None:
+    def place(number: int) -> tuple[Booted, Plan]:
+        booted = Booted(tmp_path / str(number))
+        (booted.root / "run").mkdir()
+        return booted, expected(Plan("node", "w", (reboot_by_sentinel("r"),)), node(booted.root, manager=booted.manager))
+
+    booted, plan = place(0)
+    counting = Counting()
+    assert carry_out.apply(plan, node(booted.root, counting, booted.manager), ALL).exit_code == 0
+    assert (booted.root / SENTINEL[1:]).read_text() == "*** System restart required ***\n"
+    asked = 0
+    for number in range(1, len(counting.did) + 1):
+        for then in (carry_out.resume, carry_out.undo):
+            booted, plan = place(1000 * (then is carry_out.undo) + number)
+            with pytest.raises(Crash):
+                carry_out.apply(plan, node(booted.root, Crashing(number), booted.manager), ALL)
+            asked += (booted.root / SENTINEL[1:]).exists()
+            shutil.rmtree(booted.root / "run")  # it is in memory
+            (booted.root / "run").mkdir()
+            booted.boot("second")
+            there = node(booted.root, manager=booted.manager)
+            if carry_out.pending(there) is not None:
+                assert then(there).exit_code == 0
+            assert os.listdir(booted.root / "run") == []
+    assert asked > 2
+
+
+def test_the_file_that_asks_for_a_reboot_is_written_by_resume_and_removed_by_undo_in_the_same_boot(booted: Booted) -> None:
+    there = node(booted.root, manager=booted.manager)
+    plan = expected(Plan("node", "w", (reboot_by_sentinel("r"),)), there)
+
+    class AtItsName(Crashing):
+        def happened(self, what: str) -> None:
+            if what.startswith("create") and "jsonl" not in what:
+                raise Crash
+
+    with pytest.raises(Crash):
+        carry_out.apply(plan, node(booted.root, AtItsName(0), booted.manager), ALL)
+    assert carry_out.resume(there).exit_code == 0
+    assert (booted.root / SENTINEL[1:]).exists()
+    assert carry_out.undo(there).exit_code == 0
+    assert not (booted.root / "run").exists()
+
+
+def test_a_plan_of_before_the_reboot_does_not_ask_for_another_by_its_file(booted: Booted) -> None:
+    there = node(booted.root, manager=booted.manager)
+    plan = expected(Plan("node", "w", (reboot_by_sentinel("r"),)), there)
+    booted.boot("second")
+    assert [event.note for event in carry_out.apply(plan, there, ALL).events] == [ALREADY]
+    assert not (booted.root / SENTINEL[1:]).exists()
 
 
 def test_an_image_has_no_boot_and_a_plan_for_it_is_still_shown(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ EVERY = (
     remove_empty_cgroups("/sys/fs/cgroup", ("/a",), "r"),
     purge("/", "r"),
     reboot("r"),
+    reboot_by_sentinel("r"),
     signal_parent(4711, 1, "r"),
     cordon("n1", "r", FleetLimits()),
     drain("n1", "r", Allowed()),
@@ -82,7 +83,16 @@ def test_every_kind_has_a_step_here_and_is_found_by_its_name() -> None:
     assert {step.kind for step in EVERY} == set(KINDS)
     assert [kind_of(step).name for step in EVERY] == [step.kind for step in EVERY]
     irreversible = {step.kind for step in EVERY if not reversible(step)}
-    assert irreversible == {"restart-unit", "reset-failed", "remove-empty-cgroups", "purge", "reboot", "drain", "signal-parent"}
+    assert irreversible == {
+        "restart-unit",
+        "reset-failed",
+        "remove-empty-cgroups",
+        "purge",
+        "reboot",
+        "reboot-sentinel",
+        "drain",
+        "signal-parent",
+    }
     with pytest.raises(ExhumeError, match="a step of the kind burn is not known"):
         kind_of(Step("burn", "x", "r"))
 
@@ -153,6 +163,7 @@ def test_what_is_there_is_not_what_the_step_is_for(tmp_path: Path) -> None:
         (remove_file("/link", "r"), "there is a link, not a file"),
         (write_file("/link", b"", "r"), "there is a link, not a file"),
         (remove_link("/link", "here", "r"), "it leads to elsewhere, not to here"),
+        (Step("reboot-sentinel", "/file", "r"), "a reboot is asked for by a file at /run/reboot-required"),
         (write_file("/new", bytes((1 << 20) + 1), "r"), "more than any configuration"),
     ):
         with pytest.raises(Refused, match=why):
@@ -161,7 +172,7 @@ def test_what_is_there_is_not_what_the_step_is_for(tmp_path: Path) -> None:
 
 def test_the_sentinel_is_confirmed_as_a_reboot_is() -> None:
     step = reboot_by_sentinel("r")
-    assert (step.kind, step.target, step.risk, step.undoable) == ("write-file", "/run/reboot-required", "high", False)
+    assert (step.kind, step.target, step.risk, step.undoable) == ("reboot-sentinel", "/run/reboot-required", "high", False)
 
 
 @pytest.mark.parametrize(

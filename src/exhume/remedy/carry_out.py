@@ -12,10 +12,12 @@ from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, ExhumeError, Refused, Usa
 from exhume.remedy import journal, plan_model
 from exhume.remedy.application import Application, application
 from exhume.remedy.node import Node
-from exhume.remedy.plan_model import MOST_STEPS, Plan, Step
+from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.protected_plan import refuse_protected
+from exhume.remedy.protected_undo import why_kept
 from exhume.remedy.steps import kind_of, reversible
 from exhume.remedy.steps.kind import ON_DISK, RELOAD, State
+from exhume.remedy.steps.units import DOWN
 from exhume.text import printable
 
 What = Literal["begins", "done", "skipped", "failed", "undone", "kept"]
@@ -93,9 +95,9 @@ def resume(node: Node, identity: str = "", consent: Consent | None = None, on_ev
 def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcome:
     """Bring back what was before an application; without a name, the last one that is not undone.
 
-    Files first, then the manager reads them again, then the units: a unit that was masked cannot be started before. Of these
-    the sockets come first, because systemd starts none whose service runs. A step whose work somebody else has changed since
-    is kept as it is, with the reason, and the others are undone all the same.
+    Files first, then the manager reads them again, then the units: a unit that was masked cannot be started before. A step
+    whose work somebody else has changed since, or whose undoing would stop a protected unit, is kept as it is, with the
+    reason, and the others are undone all the same.
     """
     with journal.lock(node, "undo"):
         found = find(node, identity) if identity else last(node)
@@ -103,7 +105,7 @@ def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcom
             raise UsageError(f"{found.identity} is undone already" if found else "there is nothing to undo on this node")
         with journal.append_to(node, found.identity) as book:
             book.add("undo", by=journal.who())
-            outcome = _undo(_known(found.identity, book), book, node, on_event)
+            outcome = _Return(_known(found.identity, book), book, node, on_event).run()
             book.add("ended")
             return outcome
 
@@ -158,8 +160,7 @@ def _examine(plan: Plan, node: Node, consent: Consent) -> None:
     """What can be known to be wrong is said before anything is changed."""
     if not consent.undoable:
         raise Refused("nothing was changed: it was not confirmed")
-    if len(plan.steps) > MOST_STEPS:
-        raise UsageError(f"a plan has at most {MOST_STEPS} steps")
+    plan_model.from_json(plan_model.to_json(plan))  # a journal that cannot be read back would stop everything after it
     for step in plan.steps:
         if node.manager is None and not kind_of(step).offline:
             raise Refused(f"{step.kind} {printable(step.target)} needs a running systemd, and none runs in {node.root.path}")
@@ -207,7 +208,9 @@ class _Course:
                 raise Refused(f"{printable(step.target)} has changed since the plan was made; make a new plan")
             before = kind.before(step, self._node)
             if step.kind == "stop-unit":
-                self._foresee(place)
+                self._foresee(place, "stop-unit")
+            elif kind.undo_rank == ON_DISK:
+                self._foresee(place, "stop-unit", "start-unit")
             self._intend(place, before)  # the last: whoever finds this knows that the others are written down
         self._tell(Event(place, step, "begins"))
         note = kind.apply(step, self._node, self._before[place], f"{self._one.identity}-{place}")
@@ -215,13 +218,25 @@ class _Course:
             self._stop_again(place)
         return Event(place, step, "done", note)
 
-    def _foresee(self, place: int) -> None:
-        """One stop can be another's too (a service goes with the socket that it requires): all are written down before."""
+    def _foresee(self, place: int, *kinds: str) -> None:
+        """One stop can be another's too (a service goes with the socket that it requires): all are written down before.
+
+        A file counts for systemd from any reload or boot on, also where the plan ends right after it. So what the plan would
+        start with it is written down before the file is: undo stops it, and starts it again as it was.
+        """
         for later, step in enumerate(self._steps[place + 1 :], place + 1):
-            if step.kind == "stop-unit" and later not in self._before and self._agreed(step):
-                kind = kind_of(step)
-                if not kind.done(step, self._node):
-                    self._intend(later, kind.before(step, self._node))
+            if step.kind not in kinds or later in self._before or not self._agreed(step):
+                continue
+            kind = kind_of(step)
+            if step.kind == "start-unit" and self._stops(later):
+                self._intend(later, dict(DOWN))
+            elif not kind.done(step, self._node):
+                self._intend(later, kind.before(step, self._node))
+
+    def _stops(self, place: int) -> bool:
+        """Whether a step that is written down stops the same unit before."""
+        earlier = [self._steps[other] for other in self._before if other < place]
+        return any(step.kind == "stop-unit" and step.target == self._steps[place].target for step in earlier)
 
     def _intend(self, place: int, before: State) -> None:
         self._book.add("intent", step=place, before=before)
@@ -250,33 +265,64 @@ class _Course:
             self._on_event(event)
 
 
-def _undo(one: Application, book: journal.Journal, node: Node, on_event: Tell | None) -> Outcome:
-    events: list[Event] = []
-    notes: list[str] = []
-    for place in sorted(one.begun, key=lambda place: _undo_order(one.plan.steps[place], place)):
-        step, record = one.plan.steps[place], one.steps[place]
-        kind = kind_of(step)
-        if not kind.undoable:
-            notes.append(f"{step.kind} {printable(step.target)} was done and cannot be undone")
-            continue
-        stale = kind.undo_rank == RELOAD and any(kind_of(event.step).undo_rank == ON_DISK for event in events)
-        if record.before is None or (record.became == "undone" and not stale):
-            continue
+class _Return:
+    """An application on its way back, from wherever it or a former undo got to."""
+
+    def __init__(self, one: Application, book: journal.Journal, node: Node, on_event: Tell | None) -> None:
+        self._one, self._book, self._node, self._on_event = one, book, node, on_event
+        self._steps = one.plan.steps
+        self._events: list[Event] = []
+        self._notes: list[str] = []
+
+    def run(self) -> Outcome:
+        files = [place for place in self._one.begun if self._rank(place) == ON_DISK]
+        reloads = self._reloads(bool(files))
+        others = [place for place in self._one.begun if self._rank(place) not in (ON_DISK, RELOAD)]
+        self._undo(files)
+        if files and not reloads and self._node.manager is not None:  # the plan was made for an image, which has booted since
+            self._node.operations.call("Reload", self._node.manager.reload)
+        self._undo(reloads)
+        self._undo(others)
+        return Outcome(self._one.identity, tuple(self._events), tuple(self._notes))
+
+    def _rank(self, place: int) -> int:
+        return kind_of(self._steps[place]).undo_rank
+
+    def _reloads(self, files: bool) -> list[int]:
+        """Where files are undone also one that was not begun: systemd may have read what was half made, by a boot or
+        somebody's daemon-reload."""
+        every = [place for place in range(len(self._steps)) if self._rank(place) == RELOAD]
+        return [place for place in every if place in self._one.begun] or (every[:1] if files else [])
+
+    def _undo(self, places: list[int]) -> None:
+        for place in sorted(places, key=lambda place: _undo_order(self._steps[place], place)):
+            step, record = self._steps[place], self._one.steps[place]
+            if not kind_of(step).undoable:
+                self._notes.append(f"{step.kind} {printable(step.target)} was done and cannot be undone")
+            elif record.became != "undone" or self._rank(place) == RELOAD:
+                self._tell(self._undo_one(place, step, record.before or {}))
+
+    def _undo_one(self, place: int, step: Step, before: State) -> Event:
         try:
-            event = Event(place, step, "undone", kind.undo(step, node, record.before, f"{one.identity}-{place}"))
+            if why := why_kept(step, self._node, before):
+                raise Refused(why)
+            note = kind_of(step).undo(step, self._node, before, f"{self._one.identity}-{place}")
         except (ExhumeError, OSError) as error:
-            event = Event(place, step, "kept", _sentence(error))
-        book.add(event.what, step=place, note=event.note)
-        events.append(event)
-        if on_event is not None:
-            on_event(event)
-    return Outcome(one.identity, tuple(events), tuple(notes))
+            return Event(place, step, "kept", _sentence(error))
+        return Event(place, step, "undone", note)
+
+    def _tell(self, event: Event) -> None:
+        self._book.add(event.what, step=event.place, note=event.note)
+        self._events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
 
-def _undo_order(step: Step, place: int) -> tuple[int, bool, int]:
-    """The last first; but a socket before its service (socket_start in systemd: "Socket service already active, refusing")."""
+def _undo_order(step: Step, place: int) -> tuple[bool, bool, int]:
+    """The last first; but what was started is stopped before anything is started, or it would stop that again with it, and
+    a socket is started before its service (socket_start in systemd: "Socket service already active, refusing")."""
     socket = step.kind == "stop-unit" and step.target.endswith(".socket")
-    return kind_of(step).undo_rank, not socket, -place
+    return step.kind != "start-unit", not socket, -place
 
 
 def last(node: Node) -> Application | None:

@@ -19,6 +19,7 @@ _PRECONDITIONS = {
     "purge": "this is the node whose kernel runs",
     "remove-empty-cgroups": "each is empty, was so a second ago, and belongs to no unit or pod that is there",
     "reboot": "passed over if the node has been rebooted since the plan was made",
+    "reboot-sentinel": "passed over if the node has been rebooted since the plan was made, or if it is there already",
     "signal-parent": "it is still the same process; passed over if it has no child left to collect",
     "cordon": "as few nodes are out already as the limits allow; one that is cordoned already is passed over",
     "drain": "no pod on it stands in the way",

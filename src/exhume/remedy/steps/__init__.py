@@ -11,7 +11,7 @@ from exhume.remedy.steps.files import MakeLink, RemoveFile, RemoveLink, WriteFil
 from exhume.remedy.steps.kind import Kind
 from exhume.remedy.steps.processes import SignalParent
 from exhume.remedy.steps.purge import Purge
-from exhume.remedy.steps.reboot import Reboot
+from exhume.remedy.steps.reboot import Reboot, RebootSentinel
 from exhume.remedy.steps.units import Reload, ResetFailed, RestartUnit, StartUnit, StopUnit
 from exhume.text import printable
 
@@ -20,7 +20,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         *(WriteFile(), RemoveFile(), MakeLink(), RemoveLink()),
         *(StopUnit(), StartUnit(), RestartUnit(), ResetFailed(), Reload()),
-        *(RemoveEmptyCgroups(), Purge(), Reboot(), SignalParent()),
+        *(RemoveEmptyCgroups(), Purge(), Reboot(), RebootSentinel(), SignalParent()),
         *(Cordon(), Drain(), Taint(), Untaint(), WaitReady(), Uncordon()),
     )
 }

@@ -1,4 +1,4 @@
-"""Steps on files and links: drop-ins, presets, sentinels, and the links that enable and mask units."""
+"""Steps on files and links: drop-ins, presets, and the links that enable and mask units."""
 
 import difflib
 from dataclasses import replace
@@ -29,7 +29,7 @@ def remove_link(path: str, link: str, reason: str, risk: Risk = "low") -> Step:
     return Step("remove-link", path, reason, risk, link=link)
 
 
-class _OnDisk:
+class OnDisk:
     """One path becomes something else. The kinds differ in what they want there, and what they take for theirs to change."""
 
     name = ""
@@ -92,7 +92,7 @@ def _made(before: State) -> list[str]:
     return [str(path) for path in missing] if isinstance(missing, list) else []
 
 
-class WriteFile(_OnDisk):
+class WriteFile(OnDisk):
     name = "write-file"
 
     def wanted(self, step: Step, before: Found) -> Found:
@@ -105,7 +105,7 @@ class WriteFile(_OnDisk):
         return changed(before, step.content, before.mode if step.mode is None else step.mode)
 
 
-class RemoveFile(_OnDisk):
+class RemoveFile(OnDisk):
     name = "remove-file"
 
     def wanted(self, step: Step, before: Found) -> Found:
@@ -114,7 +114,7 @@ class RemoveFile(_OnDisk):
         return ABSENT
 
 
-class MakeLink(_OnDisk):
+class MakeLink(OnDisk):
     name = "make-link"
 
     def wanted(self, step: Step, before: Found) -> Found:
@@ -127,7 +127,7 @@ class MakeLink(_OnDisk):
         return before if before.target == step.link else replace(before, target=step.link, mtime_ns=None)
 
 
-class RemoveLink(_OnDisk):
+class RemoveLink(OnDisk):
     name = "remove-link"
 
     def wanted(self, step: Step, before: Found) -> Found:

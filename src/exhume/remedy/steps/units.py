@@ -1,7 +1,8 @@
 """Steps that the service manager carries out: stop, start, restart, forget a failure, read its files again."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from exhume.errors import ExhumeError
 from exhume.remedy.manager import UnitState, as_command, checked
@@ -14,6 +15,8 @@ from exhume.text import printable
 STOP_S = 120.0
 """systemd kills what does not stop after DefaultTimeoutStopSec=90s (systemd-system.conf(5)), and says so soon after."""
 START_S = 30.0
+DOWN: Mapping[str, object] = {"active": "inactive", "sub": "dead", "load": "loaded"}
+"""What a step that starts a unit finds after one that stopped it."""
 _POLL_S, _SLOWEST_POLL_S = 0.02, 0.5
 
 
@@ -54,16 +57,24 @@ class _Unit:
         return {"active": state.active, "sub": state.sub, "load": state.load}
 
     def undo(self, step: Step, node: Node, before: State, token: str) -> str:
-        was = UnitState(str(before.get("active")), str(before.get("sub")))
-        now = manager_of(step, node).state(step.target)
-        if was.up and not now.up:
+        does = undoing(step, node, before)
+        if does == "start":
             # Its starts of before count against its start limit until they are forgotten (unit_reset_failed in systemd).
             manager = manager_of(step, node)
             node.operations.call("ResetFailedUnit", lambda: manager.reset_failed(step.target))
-            return start(step, node, sure=was.active == "active", loops=True)
-        if was.down and not now.down:
+            return start(step, node, sure=before.get("active") == "active", loops=True)
+        if does == "stop":
             stop(step, node)
         return ""
+
+
+def undoing(step: Step, node: Node, before: State) -> Literal["start", "stop", ""]:
+    """What an undo does to the unit, as things are now."""
+    was = UnitState(str(before.get("active")), str(before.get("sub")))
+    now = manager_of(step, node).state(step.target)
+    if was.up and not now.up:
+        return "start"
+    return "stop" if was.down and not now.down else ""
 
 
 class StopUnit(_Unit):
