@@ -326,6 +326,17 @@ ROUTES: dict[str, Callable[[Made], str]] = {
         made.unit("x.service", f"[Unit]\nPropagatesStopTo={KUBELET}\n"),
         "x.service",
     )[1],
+    "what alone needs it": lambda made: (
+        made.unit("x.service", "[Unit]\nWants=foo-device-plugin.service\n"),
+        made.unit("foo-device-plugin.service", "[Unit]\nStopWhenUnneeded=yes\n"),
+        "x.service",
+    )[2],
+    "what alone needs it, two steps away": lambda made: (
+        made.unit("x.service", "[Unit]\nRequires=y.service\n"),
+        made.unit("y.service", f"[Unit]\nStopWhenUnneeded=yes\nBindsTo={KUBELET}\n"),
+        made.unit(KUBELET, "[Unit]\nStopWhenUnneeded=on\n"),
+        "x.service",
+    )[3],
     "what it takes its stop from": lambda made: (
         made.unit(KUBELET, "[Unit]\nStopPropagatedFrom=x.service\n"),
         made.unit("x.service"),
@@ -538,7 +549,8 @@ def test_what_became_protected_meanwhile_is_refused_on_resume() -> None:
 # The property. What is true is read off the disk by other means: real paths, and a closure over names as they are written.
 
 NAMES = (*SACRED[:5], *OURS)
-LISTS = ("Requires", "BindsTo", "PartOf", "Wants", "Requisite", "PropagatesStopTo", "Conflicts")
+NEEDS = ("Requires", "BindsTo", "Wants", "Requisite")
+LISTS = (*NEEDS, "PartOf", "PropagatesStopTo", "Conflicts")
 PROGRAMS = (
     *("/bin/true", "/bin/true", "/bin/true kubelet", "/opt/x/bin/kubelet --x", "-/usr/sbin/sshd -i"),
     *("/bin/sh -c 'sleep 1; kubelet'", "/usr/bin/env A=b nice -n 5 sshd -D"),
@@ -552,7 +564,7 @@ def trees(draw: st.DrawFn) -> list[tuple[str, ...]]:
     made: list[tuple[str, ...]] = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6)):
         lines = draw(st.lists(st.tuples(st.sampled_from(LISTS), st.sampled_from(NAMES)), max_size=2))
-        text = "".join(f"{key}={other}\n" for key, other in lines)
+        text = "".join(f"{key}={other}\n" for key, other in lines) + draw(st.sampled_from(("", "StopWhenUnneeded=yes\n")))
         made.append(("unit", name, f"[Unit]\n{text}[Service]\nExecStart={draw(st.sampled_from(PROGRAMS))}\n", _place(draw)))
     aliases = st.sampled_from(("x.service", "y.service", "w@1.service", "z.socket", "x@.service"))
     targets = st.sampled_from((KUBELET, SSHD, DBUS, "y.service", "x.service", "ecs.service", "w@.service"))
@@ -660,6 +672,8 @@ class Truth:
                 pairs = [line.partition("=")[::2] for line in text.splitlines()]
                 hit = any(key in ("Requires", "BindsTo", "PartOf", "Requisite") and value == each for key, value in pairs)
                 hit |= any(("PropagatesStopTo", other) == pair for pair in _pairs(self.texts.get(each, "")))
+                needs = any(key in NEEDS and value == other for key, value in _pairs(self.texts.get(each, "")))
+                hit |= needs and ("StopWhenUnneeded", "yes") in _pairs(text)
                 if hit and other not in reached:
                     reached.add(other)
                     queue.append(other)
@@ -752,3 +766,37 @@ def assert_nothing_is_left(made: Made, plan: Plan, target: str, keep: Keep | Non
 
 def _there(made: Made, place: str, name: str) -> bool:
     return os.path.lexists(made.root / place / name)
+
+
+@pytest.mark.parametrize("needed", ["", "active", "inactive"])
+def test_what_stops_because_nobody_needs_it_is_stopped_by_name_and_what_others_need_is_not(needed: str) -> None:
+    with root() as made:
+        made.unit("ecs.service", "[Unit]\nWants=helper.service\n").unit("helper.service", "[Unit]\nStopWhenUnneeded=yes\n")
+        if needed:
+            made.unit("agent.service", "[Unit]\nWants=helper.service\n")
+        manager = manager_of(made)
+        manager.set(**{"ecs.service": "active", "helper.service": "active", "agent.service": needed or "inactive"})
+        with Directory(str(made.root)) as tree:
+            for rules in (None, policy.parse(b'[agents."helper.service"]\nowner = "x"\nkeep = true\n', "policy")):
+                protection = Protection(read_units(tree), known_agents(), rules, manager)
+                planner = Planner(node(made.root, manager=manager), tree, protection)
+                if rules and needed != "active":
+                    with pytest.raises(Refused, match=r"helper.service is left alone: the policy keeps it.*--force stops it"):
+                        planner.plan("ecs.service")
+                    continue
+                stopped = [step.target for step in planner.plan("ecs.service").steps if step.kind == "stop-unit"]
+                assert stopped == [*(["helper.service"] if needed != "active" else []), "ecs.service"]
+
+
+def test_a_target_that_goes_when_nobody_needs_it_keeps_nobody_from_being_stopped() -> None:
+    with root() as made:
+        made.unit("ecs.service", "[Unit]\nWants=sound.target\n").unit("sound.target", "[Unit]\nStopWhenUnneeded=yes\n")
+        assert planned(made, "ecs.service", force=False).steps
+
+
+def test_a_namespace_of_the_journal_keeps_nobody_from_being_stopped() -> None:
+    with root() as made:
+        made.unit("ecs.service", "[Service]\nExecStart=/bin/true\nLogNamespace=ecs\n")
+        made.unit("systemd-journald@.socket", "[Unit]\nStopWhenUnneeded=yes\n")
+        stopped = [step.target for step in planned(made, "ecs.service", force=False).steps if step.kind == "stop-unit"]
+        assert stopped == ["ecs.service"]

@@ -84,6 +84,8 @@ class UnitPlanner:
         loud = [unit for unit, made in changes.items() if made or self._up(unit)]
         following = self._protection.stopped_with(loud)
         self._no_harm([*following, *loud])
+        for other in following:
+            self._not_kept(other, "stops it")
         steps: list[Step] = []
         for trigger in (unit for unit in loud if unit != own):
             steps += self._stop(trigger, f"it would start {printable(own)} again")

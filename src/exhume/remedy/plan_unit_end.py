@@ -95,7 +95,7 @@ def _acts_on(line: str, protection: Protection) -> str:
         unit = word if names.valid(word) else f"{word}.service"
         if names.valid(unit):
             own = protection.units.canonical(unit)
-            for each in (unit, *protection.stopped_with([own])):
+            for each in (unit, *protection.stopped_with([own], "perhaps")):
                 if names.kind(each) in ACTED_ON and protection.named(each):
                     return each
     return ""

@@ -4,9 +4,10 @@ The list of names (`protected`) is never lifted. What others need and what the p
 person may know better: `Guard.lifted_by_force`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from exhume.image.catalogue import Catalogue
 from exhume.image.systemd import names
@@ -23,8 +24,13 @@ from exhume.verdict.policy import Policy
 # Stopping a unit stops whoever has one of these on it (UNIT_ATOM_PROPAGATE_STOP, src/core/unit-dependency-atom.c).
 STOPS = ("Requires", "Requisite", "BindsTo", "PartOf")
 
+Unneeded = Literal["no", "surely", "perhaps"]
+
 # Every unit conflicts with these, and while anything can be started neither is.
 _DOWN = ("shutdown.target", "umount.target")
+
+# Of LogNamespace=: systemd starts them for whoever logs there, and stops them after the last of these.
+_NAMESPACES = frozenset(("systemd-journald@.socket", "systemd-journald-varlink@.socket"))
 
 # Of k3s and the like, which go by the name that they are called by: these run no node.
 _TOOLS = frozenset(("kubectl", "crictl", "ctr"))
@@ -90,7 +96,7 @@ class Protection:
         own = self.units.canonical(name)
         if why := self.named(name):
             return Guard(name, why)
-        for other in self.stopped_with([own]):
+        for other in self.stopped_with([own], "perhaps"):
             if self.named(other):
                 return Guard(name, f"{printable(other)} stops with it, and is protected")
         # A socket with Accept=yes starts instances of a template, which is no unit of the graph.
@@ -106,7 +112,9 @@ class Protection:
             both = (*self.units.graph.of(unit, "Conflicts"), *self.units.graph.onto(unit, "Conflicts"))
             for other in (each for each in both if each not in _DOWN and not self._down(each)):
                 met = [
-                    each for each in (other, *self.stopped_with([other])) if names.kind(each) in ACTED_ON and self.named(each)
+                    each
+                    for each in (other, *self.stopped_with([other], "perhaps"))
+                    if names.kind(each) in ACTED_ON and self.named(each)
                 ]
                 if met:
                     through = f", which {printable(name)} starts," if unit != self.units.canonical(name) else ""
@@ -148,19 +156,36 @@ class Protection:
         """Units that start by themselves and need it, and all that stop with it; not what triggers it."""
         graph = self.units.graph
         wanting = [other for other in graph.needed_by(own) if other in graph.starting]
-        return tuple(dict.fromkeys((*self.stopped_with([own]), *wanting)))
+        return tuple(dict.fromkeys((*self.stopped_with([own], "no"), *wanting)))
 
-    def stopped_with(self, units: Iterable[str]) -> tuple[str, ...]:
-        """All others that systemd stops when it stops these, the nearest first."""
+    def stopped_with(self, units: Iterable[str], unneeded: Unneeded = "surely") -> tuple[str, ...]:
+        """All others that systemd stops when it stops these, the nearest first; also what nobody needs any more then
+        (StopWhenUnneeded=), or perhaps nobody."""
         queue = list(units)
         first = frozenset(queue)
         known = dict.fromkeys(queue)
         for name in queue:  # grows as it goes
-            for other in (*self.units.graph.onto(name, *STOPS), *self._propagates.get(name, ()), *self._dependents(name)):
+            found = [*self.units.graph.onto(name, *STOPS), *self._propagates.get(name, ()), *self._dependents(name)]
+            if unneeded != "no":
+                found += [other for other in self._only_needed(name) if unneeded == "perhaps" or not self._needed(other, known)]
+            for other in found:
                 if other not in known:
                     known[other] = None
                     queue.append(other)
         return tuple(name for name in known if name not in first)
+
+    def _only_needed(self, name: str) -> Iterator[str]:
+        """What runs for a unit's sake. Not targets, which gather and run nothing; nor the journal of its own namespace."""
+        for other in self.units.graph.of(name, *PULLS, "Requisite"):
+            if names.kind(other) not in ACTED_ON or names.template(other) in _NAMESPACES:
+                continue
+            if self.units.merged(other).flag("Unit", "StopWhenUnneeded", False):
+                yield other
+
+    def _needed(self, unit: str, stopped: Collection[str]) -> bool:
+        """Whether another one still needs it that is up, or starts by itself (unit_is_unneeded(), src/core/unit.c)."""
+        others = (other for other in self.units.graph.onto(unit, *PULLS, "Requisite") if other not in stopped)
+        return any(not self._down(other) if self._manager else other in self.units.graph.starting for other in others)
 
     def _dependents(self, name: str) -> tuple[str, ...]:
         if self._manager is None or names.form(name) == "template":
