@@ -3,17 +3,21 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from jeepney import HeaderFields, Message, new_error, new_method_return
 
+from exhume.cluster.fleet_limits import FleetLimits
+from exhume.cluster.pods import Allowed
 from exhume.errors import ExhumeError
 from exhume.node.root import Root
 from exhume.remedy import carry_out, logind
 from exhume.remedy.carry_out import ALREADY, Consent
 from exhume.remedy.manager import Systemd
+from exhume.remedy.plan_cluster import take_out
 from exhume.remedy.plan_model import Plan
-from exhume.remedy.steps import expected
+from exhume.remedy.steps import expected, kind_of
 from exhume.remedy.steps.files import write_file
 from exhume.remedy.steps.reboot import SENTINEL, reboot, reboot_by_sentinel
 from tests.node.test_units import bus, member, served
@@ -115,6 +119,18 @@ def test_a_plan_of_before_the_reboot_does_not_ask_for_another_by_its_file(booted
     booted.boot("second")
     assert [event.note for event in carry_out.apply(plan, there, ALL).events] == [ALREADY]
     assert not (booted.root / SENTINEL[1:]).exists()
+
+
+@pytest.mark.parametrize("how", ["sentinel", "now"])
+def test_a_node_that_is_taken_out_of_service_is_rebooted_in_the_boot_of_the_plan(
+    booted: Booted, how: Literal["sentinel", "now"]
+) -> None:
+    seen = {"metadata": {"name": "n1"}, "status": {"nodeInfo": {"bootID": "first"}}}
+    plan = take_out(seen, "", Allowed(), FleetLimits(), 60.0, how, Root(str(booted.root)))
+    step = next(step for step in plan.steps if step.kind.startswith("reboot"))
+    assert not kind_of(step).done(step, node(booted.root))
+    booted.boot("second")
+    assert kind_of(step).done(step, node(booted.root))
 
 
 def test_an_image_has_no_boot_and_a_plan_for_it_is_still_shown(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def take_out(
     if reboots != "no":
         _refuse_another(node, root)
         reason = why or "it is to be rebooted"
-        steps.append(reboot(reason, boot_id(node)) if reboots == "now" else reboot_by_sentinel(reason))
+        steps.append((reboot if reboots == "now" else reboot_by_sentinel)(reason, boot_id(node)))
         steps.append(cluster.wait_ready(name, "until the kubelet reports from the next boot", boot_id(node), limits.back_s))
         steps.append(cluster.uncordon(name, "back into service, unless somebody else wants it out"))
     shared = Limits(limits.max_at_once, limits.pause_when_failed)

@@ -21,9 +21,9 @@ def reboot(reason: str, boot_id: str = "") -> Step:
     return Step("reboot", "node", reason, "high", undoable=False, expects=boot_id)
 
 
-def reboot_by_sentinel(reason: str) -> Step:
+def reboot_by_sentinel(reason: str, boot_id: str = "") -> Step:
     """Undo removes the file as long as nobody acted on it; whoever does reboots the node, so it is confirmed as a reboot is."""
-    return Step("reboot-sentinel", SENTINEL, reason, "high", undoable=False)
+    return Step("reboot-sentinel", SENTINEL, reason, "high", undoable=False, expects=boot_id)
 
 
 class Reboot:
