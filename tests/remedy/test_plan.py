@@ -556,3 +556,20 @@ def test_a_unit_whose_stop_command_takes_the_machine_down_is_not_stopped(place: 
     place.put(f"{LIB}/stopper.service", f"{AGENT}ExecStopPost={line}\n")
     with pytest.raises(Refused, match=r"stopper\.service takes the machine down when it is stopped \(ExecStopPost="):
         place.plan("stopper.service", wishes=Wishes(force=True))
+
+
+def test_what_is_left_to_people_is_bounded_whatever_a_report_says(place: Place) -> None:
+    """A journal with more could not be read back."""
+    gone: list[Mapping[str, object]] = [{"kind": "crash-loop", "subject": f"gone-{i}.service"} for i in range(1001)]
+    plan = place.plan("node", report(LEAK, *gone))
+    assert ("stop-unit", "ecs.service") in kinds(plan)
+    assert len(plan.relief) == 101
+    assert plan.relief[-1].target == "903 more"  # of 1,001, of the zombies, and of the image
+    assert from_json(to_json(plan)) == plan
+    besides = replace(report(LEAK, *gone), chain=("f1",))
+    assert len(place.plan("node", besides).relief) == 101
+    below = [{"kind": "crash-loop", "subject": f"off-{i}.service"} for i in range(150)]
+    for one in below:
+        place.link(f"{ETC}/{one['subject']}", "/dev/null")
+    settled = place.plan("crash-loop", report(*below)).settled
+    assert (len(settled), settled[-1]) == (101, "and 50 more")

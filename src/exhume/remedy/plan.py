@@ -4,7 +4,7 @@ A remedy never decides that something is wrong. It goes by the findings that it 
 """
 
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
 from exhume.findings.model import CGROUPS
@@ -28,6 +28,8 @@ from exhume.verdict.kinds import ALL as KINDS
 
 OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
 OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
+MOST_TOLD = 100
+"""So much is told of what is left to people, and of what needs nothing: a report may have thousands of findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,10 @@ class _Draft:
     settled: list[str] = field(default_factory=list)
 
     def plan(self, target: str, why: str) -> Plan:
-        relief, settled = tuple(dict.fromkeys(self.relief)), tuple(dict.fromkeys(self.settled))
-        return Plan(target, why, _once(self.steps), relief=relief, settled=settled)
+        settled = tuple(dict.fromkeys(self.settled))
+        if len(settled) > MOST_TOLD:
+            settled = (*settled[:MOST_TOLD], f"and {len(settled) - MOST_TOLD:,} more")
+        return Plan(target, why, _once(self.steps), relief=_at_most(tuple(dict.fromkeys(self.relief))), settled=settled)
 
 
 class Planner:
@@ -74,8 +78,7 @@ class Planner:
             if report is None:
                 raise UsageError("a plan for the node needs a report")
             behind = _behind(report)
-            made = self._of_findings(NODE, report.summary, behind)
-            return replace(made, relief=(*made.relief, *_besides(report, behind)))
+            return self._of_findings(NODE, report.summary, behind, besides=_besides(report, behind))
         if report is not None and is_finding(target) and (found := report.find(target)):
             return self._of_findings(target, found[0].summary, found, named=True)
         if report is not None and target in KINDS:
@@ -114,7 +117,9 @@ class Planner:
         else:
             draft.relief += self._for_good(name)
 
-    def _of_findings(self, target: str, why: str, findings: tuple[Seen, ...], named: bool = False) -> Plan:
+    def _of_findings(
+        self, target: str, why: str, findings: tuple[Seen, ...], named: bool = False, besides: tuple[Relief, ...] = ()
+    ) -> Plan:
         draft = _Draft()
         done: set[str] = set()
         for one in findings:
@@ -130,6 +135,7 @@ class Planner:
             draft.relief += relief_of(unit) if unit and self._protection.named(unit) else ()
         if any(one.kind in OF_ZOMBIES for one in findings):
             self._afterwards(_homes(findings), draft)
+        draft.relief += besides
         return draft.plan(target, why)
 
     def _try_unit(self, one: Seen, strictly: bool, draft: "_Draft") -> None:
@@ -185,6 +191,13 @@ class Planner:
         where = "" if root.own else f" --host {shlex.quote(root.path)}"
         text = f"exhume fix {shlex.quote(name)}{where} --for-image prints the same change for the image's recipe"
         return (Relief(name, "a new node of the same image, or the next build of it, has it again", text),)
+
+
+def _at_most(relief: tuple[Relief, ...]) -> tuple[Relief, ...]:
+    if len(relief) <= MOST_TOLD:
+        return relief
+    more = Relief(f"{len(relief) - MOST_TOLD:,} more", "they are not told one by one", "name one of them: exhume fix UNIT")
+    return (*relief[:MOST_TOLD], more)
 
 
 def _theirs(one: Seen) -> str:
