@@ -68,6 +68,20 @@ def test_what_was_started_is_stopped_before_a_socket_is_started_that_would_stop_
     assert place.manager.units() == before
 
 
+def test_a_socket_that_could_not_be_started_beside_its_service_is_back_after_undo(place: Place) -> None:
+    place.put(f"{LIB}/door.socket", "[Unit]\nPartOf=door.service\n[Socket]\nListenStream=/run/door\n")
+    place.put(f"{LIB}/door.service", AGENT)
+    assert place.manager is not None
+    before = {"door.service": "active", "door.socket": "active"}
+    place.manager.set(**before)
+    stops = [stop_unit(unit, "r") for unit in reversed(before)]
+    starts = [start_unit(unit, "r", deadline_s=0.05) for unit in before]
+    assert carry_out.apply(Plan("door.service", "w", (*stops, *starts)), place.node, ALL).exit_code == 2
+    assert place.manager.units() == {"door.service": "active", "door.socket": "inactive"}
+    assert carry_out.undo(place.node).exit_code == 0
+    assert place.manager.units() == before
+
+
 def test_files_of_an_image_that_has_booted_since_are_read_when_they_are_back(place: Place) -> None:
     manager, place.manager = place.manager, None
     assert manager is not None

@@ -35,6 +35,7 @@ _UNDO = {
     "stop-unit": "it is started, if it was up",
     "start-unit": "it is stopped, if it was down",
     "reload": "systemd reads its files again when they are back",
+    "reboot-sentinel": "the file goes, as long as nobody has acted on it",
     "cordon": "it is uncordoned, unless somebody else has cordoned it since",
     "taint": "the taint is taken away",
     "untaint": "the taint is put back",
