@@ -153,3 +153,20 @@ def test_what_the_plan_itself_starts_again_is_not_stopped_again(place: Place) ->
     assert place.manager.units() == {"ecs.service": "active", "other.service": "active"}
     assert [call for call in place.manager.calls if call.startswith("stop")] == ["stop ecs.service", "stop other.service"]
     assert (place.root / f"{ETC[1:]}/other.service.d/zz-exhume.conf").exists()
+
+
+def test_a_socket_is_started_before_its_service(place: Place) -> None:
+    """As cups and docker ship it: the socket is a part of the service."""
+    assert place.manager is not None
+    for name in ("door", "guest"):
+        place.put(f"{LIB}/{name}.socket", f"[Unit]\nPartOf=door.service\n[Socket]\nListenStream=/run/{name}\n")
+    place.put(f"{LIB}/door.service", AGENT)
+    place.put(f"{LIB}/guest.service", f"[Unit]\nBindsTo=door.service\n{AGENT}")
+    place.manager.set(**dict.fromkeys(("door.socket", "guest.socket", "guest.service", "door.service"), "active"))
+    plan = place.plan("door.service", wishes=Wishes(keep="do-nothing"))
+    started = [target for kind, target in kinds(plan) if kind == "start-unit"]
+    assert started == ["door.socket", "door.service", "guest.socket", "guest.service"]
+    outcome = carry_out.apply(plan, place.node, ALL)
+    assert not outcome.of("failed")
+    assert set(place.manager.units().values()) == {"active"}
+    assert not [call for call in place.manager.calls if call.startswith("refused")]

@@ -172,8 +172,12 @@ class UnitPlanner:
         if not state.down:
             steps += self._stop(own, "what runs now is still what ran before")
         failed = "it has failed, and has nothing left to fail at: " if state.active == "failed" else ""
-        steps.append(start_unit(own, f"{failed}so that it counts as started for what needs it"))
-        return [*steps, *(start_unit(other, f"it was stopped with {printable(own)}") for other in reversed(following))]
+        starts = {other: start_unit(other, f"it was stopped with {printable(own)}") for other in reversed(following)}
+        starts[own] = start_unit(own, f"{failed}so that it counts as started for what needs it")
+        # systemd starts no socket whose service runs (socket_start(): "Socket service already active, refusing").
+        sockets = [other for other in starts if names.kind(other) == "socket"]
+        doors = [other for other in sockets if other in self._protection.triggers(own)]
+        return [*steps, *(starts[unit] for unit in dict.fromkeys((*doors, own, *sockets, *starts)))]
 
     def _stop(self, unit: str, why: str) -> list[Step]:
         """Whether it runs when the plan is carried out is looked at then."""
