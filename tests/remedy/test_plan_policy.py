@@ -34,3 +34,18 @@ def test_what_others_need_may_be_kept_from_its_loop(place: Place) -> None:
     assert planned(place, Policy(), Wishes("no-restart")).steps
     with pytest.raises(Refused, match=r"needed by client\.service; --keep do-nothing leaves it in place, --force switches it"):
         planned(place, Policy(), Wishes())
+
+
+def test_what_the_policy_keeps_is_not_restarted_with_another_unit(place: Place) -> None:
+    place.put(f"{LIB}/client.service", f"[Unit]\nRequires=ecs.service\n{AGENT}")
+    policy = Policy((Listed("client.service", "batch", keep=True),))
+    assert place.manager is not None
+    place.manager.set(**{"ecs.service": "active"})
+    assert planned(place, policy, Wishes("do-nothing")).steps
+    place.manager.set(**{"ecs.service": "active", "client.service": "active"})
+    with pytest.raises(
+        Refused, match=r"client\.service is left alone: the policy keeps it.*; --force restarts it all the same$"
+    ):
+        planned(place, policy, Wishes("do-nothing"))
+    assert planned(place, policy, Wishes("do-nothing", force=True)).steps
+    assert planned(place, Policy(), Wishes("do-nothing")).steps

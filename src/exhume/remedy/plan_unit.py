@@ -163,6 +163,8 @@ class UnitPlanner:
         if state.active == "active" and not changed:
             return []
         following = self._following([own]) if not state.down else []
+        for other in following:
+            self._not_kept(other, "restarts it")
         self._no_harm([*following, own])
         for unit in (own, *following):
             self._startable(unit)
