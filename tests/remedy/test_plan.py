@@ -16,6 +16,8 @@ from exhume.errors import Refused, UsageError
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.node.root import Root
+from exhume.remedy import carry_out
+from exhume.remedy.carry_out import Consent
 from exhume.remedy.defunct import offers, parents
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
@@ -491,6 +493,31 @@ def test_of_a_transient_unit_nothing_is_left_to_undo(place: Place) -> None:
     place.manager.set(**{"run-1.service": "active"})
     planned = place.plan("run-1.service")
     assert any("undo cannot start it again" in one.text for one in planned.relief if one.target == "run-1.service")
+    assert [(step.target, reversible(step)) for step in planned.steps if step.kind == "stop-unit"] == [("run-1.service", False)]
+
+
+def test_what_stops_a_transient_unit_with_it_is_confirmed_apart(place: Place) -> None:
+    place.put("/run/systemd/transient/run-1.service", f"[Unit]\nBindsTo=ecs.service\n{AGENT}")
+    place.put(f"{LIB}/client.service", f"[Unit]\nPartOf=ecs.service\n{AGENT}")
+    assert place.manager is not None
+    up = dict.fromkeys(("ecs.service", "run-1.service", "client.service"), "active")
+    place.manager.set(**up)
+    plan = place.plan("ecs.service", wishes=Wishes(force=True))
+    assert {step.target for step in plan.steps if not reversible(step)} == set(up)
+    assert [one.target for one in plan.relief if "undo cannot start it again" in one.text] == ["run-1.service"]
+    outcome = carry_out.apply(plan, place.node, Consent(True, False))
+    assert {event.step.target for event in outcome.of("skipped")} == set(up)
+    assert place.manager.units() == up
+
+
+def test_a_transient_unit_is_not_restarted_with_nothing_to_run(place: Place) -> None:
+    place.put("/run/systemd/transient/run-1.service", f"[Unit]\nBindsTo=ecs.service\n{AGENT}")
+    assert place.manager is not None
+    place.manager.set(**{"ecs.service": "active", "run-1.service": "active"})
+    for unit in ("run-1.service", "ecs.service"):
+        plan = place.plan(unit, wishes=Wishes("do-nothing"))
+        assert [step.kind for step in plan.steps] == ["write-file", "reload"]
+        assert [one.target for one in plan.relief if "undo cannot start it again" in one.text] == ["run-1.service"]
 
 
 def test_a_loop_that_the_verdict_does_not_blame_is_told_and_left_alone(place: Place) -> None:

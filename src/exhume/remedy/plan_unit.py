@@ -5,7 +5,7 @@ away, exactly those links; then it is masked, so that no vendor's link, trigger 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from exhume.errors import Refused, UsageError
@@ -86,6 +86,7 @@ class UnitPlanner:
         self._no_harm([*following, *loud])
         for other in following:
             self._not_kept(other, "stops it")
+        gone = [unit for unit in (*following, *loud) if self._transient(unit)]
         steps: list[Step] = []
         for trigger in (unit for unit in loud if unit != own):
             steps += self._stop(trigger, f"it would start {printable(own)} again")
@@ -94,14 +95,13 @@ class UnitPlanner:
                 other, f"systemd stops it with {printable(own)}; here it is written down, so that undo starts it"
             )
         steps += self._stop(own, why) if own in loud else []
-        transient = (first := self._files.first(own)) is not None and first.place.role == "transient"
-        if transient and own in loud:
-            text = "once it is stopped nothing is left of it, so that undo cannot start it again: whoever made it has to"
-            relief.append(Relief(own, "it is a transient unit, made by systemd-run or a program", text))
+        if gone:  # confirmed together, because one of these stops is also the other's
+            steps = [replace(step, undoable=False) for step in steps]
+        relief += [_once_gone(unit) for unit in gone]
         steps += [step for made in changes.values() for step in made]
         if any(changes.values()) or any(map(self._unread, changes)):
             steps += self._reloaded()
-        how = "down" if transient else "down and masked" if self._manager is not None else "masked"
+        how = "down" if self._transient(own) else "down and masked" if self._manager is not None else "masked"
         return Made(tuple(steps), tuple(relief), "" if steps else f"{printable(own)} is {how} already")
 
     def restart(self, name: str, parent: str, why: str) -> Step:
@@ -163,6 +163,11 @@ class UnitPlanner:
         if state.active == "active" and not changed:
             return []
         following = self._following([own]) if not state.down else []
+        if gone := [unit for unit in (own, *following) if self._transient(unit)]:
+            relief += [
+                replace(_once_gone(unit), why=f"it is transient, so that {printable(own)} runs on as it is") for unit in gone
+            ]
+            return []
         for other in following:
             self._not_kept(other, "restarts it")
         self._no_harm([*following, own])
@@ -184,6 +189,11 @@ class UnitPlanner:
     def _stop(self, unit: str, why: str) -> list[Step]:
         """Whether it runs when the plan is carried out is looked at then."""
         return [stop_unit(unit, why, deadline_s=self._patience(unit))] if self._manager is not None else []
+
+    def _transient(self, unit: str) -> bool:
+        """Whether systemd-run or a program made it, and systemd forgets it when it stops."""
+        first = self._files.first(unit)
+        return first is not None and first.place.role == "transient"
 
     def _following(self, units: list[str]) -> list[str]:
         """What runs now and stops with these, the farthest first."""
@@ -210,3 +220,8 @@ class UnitPlanner:
 
     def _reloaded(self) -> list[Step]:
         return [reload("so that systemd reads what was changed")] if self._manager is not None else []
+
+
+def _once_gone(unit: str) -> Relief:
+    text = "once it is stopped nothing is left of it, so that undo cannot start it again: whoever made it has to"
+    return Relief(unit, "it is a transient unit, made by systemd-run or a program", text)
