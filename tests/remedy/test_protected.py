@@ -432,6 +432,22 @@ def test_a_link_in_a_directory_that_is_a_protected_units_too_stays() -> None:
             carry_out.apply(plan, node(made.root), Consent(True, True))
 
 
+@pytest.mark.parametrize("way", ["its file", "an alias", "two links more"])
+def test_no_file_goes_that_a_protected_unit_is_read_from_by_links_outside(way: str) -> None:
+    with root() as made:
+        made.unit("foo.service", place=LIB if way == "an alias" else ETC).link(f"{ETC}/bar.service", f"/{LIB}/foo.service")
+        at = f"/{ETC}/{'bar' if way == 'an alias' else 'foo'}.service"
+        made.link("opt/y.service", at).link("opt/x.service", "y.service" if way == "two links more" else at)
+        made.link(f"{ETC}/openibd.service", "/opt/x.service").link(f"{ETC}/fine.service", "/opt/z.service")
+        with pytest.raises(Refused, match=rf"{at} stays: links of openibd.service lead there"):
+            planned(made, "foo.service")
+        for step in (make_link(at, "/dev/null", "r", over_file=True), write_file("/opt/x.service", b"", "r")):
+            with pytest.raises(Refused, match=r"openibd.service is read from there, and is protected"):
+                carry_out.apply(Plan("x", "t", (step,)), node(made.root), Consent(True, True))
+        (made.root / ETC / "openibd.service").unlink()
+        assert planned(made, "foo.service").steps
+
+
 def test_a_directory_of_drop_ins_that_is_a_link_and_nobody_elses_is_written_to() -> None:
     with root() as made:
         made.unit("ecs.service")

@@ -8,7 +8,7 @@ from exhume.image.systemd import names
 from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
 from exhume.image.tree import Tree
 from exhume.remedy.plan_model import Relief, Step
-from exhume.remedy.protected_shared import reader
+from exhume.remedy.protected_shared import led_from, reader
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.templates_systemd import do_nothing
@@ -50,6 +50,7 @@ class UnitFiles:
                 continue
             entry = self._tree.entry(path, follow=False)
             if entry is not None and entry.kind == "link":
+                self._free(path)
                 why = f"{printable(whose)} does not start it any more" if place != directory else "nor is it found by this name"
                 steps.append(remove_link(path, entry.target, why))
                 if place == directory and (under := self._under(name, path)) is not None:
@@ -83,7 +84,12 @@ class UnitFiles:
         why = "no link, trigger or D-Bus name starts it any more"
         if here:
             why += "; its file is kept in the journal, and undo puts it back"
+        self._free(f"{ETC}/{unit}")
         return [make_link(f"{ETC}/{unit}", "/dev/null", why, "medium" if here else "low", over_file=here)]
+
+    def _free(self, path: str) -> None:
+        if unit := led_from(path, self._tree, self._protection):
+            raise Refused(f"{printable(path)} stays: links of {printable(unit)} lead there, and it is protected")
 
     def first(self, unit: str) -> Found | None:
         files = self._units.layout.files

@@ -18,7 +18,7 @@ from exhume.node.owners import owner
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.protected import protected
-from exhume.remedy.protected_shared import reader, real_path
+from exhume.remedy.protected_shared import led_from, reader, real_path
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import RemoveEmptyCgroups, unconfined
 from exhume.text import printable
@@ -77,6 +77,8 @@ def _file(step: Step, tree: Tree, protection: Protection) -> str:
         return "it belongs to what is protected"
     if unit := reader(path, tree, protection):
         return f"{printable(unit)} reads what is there, and is protected"
+    if unit := led_from(path, tree, protection):
+        return f"{printable(unit)} is read from there, and is protected"
     directory, _, name = path.rpartition("/")
     places = {place.path for place in protection.units.layout.places} | {written for written, _ in SYSTEM}
     if directory in places:
@@ -84,10 +86,7 @@ def _file(step: Step, tree: Tree, protection: Protection) -> str:
     above, _, inner = directory.rpartition("/")
     if above in places:
         return _beside(step, inner, name, protection)
-    if any(directory.startswith(f"{place}/") for place in places):
-        return ""  # deeper than anything that systemd reads
-    linked = {protection.units.path(unit): unit for unit in protection.names}
-    return f"it is the file of {printable(linked[path])}, which is protected" if path in linked else ""
+    return ""
 
 
 def _unit_file(step: Step, name: str, protection: Protection) -> str:

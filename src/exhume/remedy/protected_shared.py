@@ -22,6 +22,17 @@ def reader(path: str, tree: Tree, protection: Protection) -> str:
     return ""
 
 
+def led_from(path: str, tree: Tree, protection: Protection) -> str:
+    """The protected unit whose file is at a path, or is found over it by links, however many; empty if none."""
+    path = real_path(tree, path)
+    files = protection.units.layout.files
+    for unit in sorted(protection.names):
+        for name in (unit, names.template(unit), *protection.units.aliases(unit)):
+            if any(path in _hops(tree, found.path) for found in files.get(name, ())):
+                return unit
+    return ""
+
+
 def _directories(protection: Protection) -> dict[str, str]:
     """The directories beside unit files that a protected unit reads, and which one it is."""
     units = protection.units
