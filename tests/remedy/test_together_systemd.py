@@ -20,7 +20,9 @@ from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.plan_unit import UnitPlanner
 from exhume.remedy.protected_units import Protection
+from exhume.remedy.steps.units import start_unit, stop_unit
 from tests import systemd
+from tests.remedy.nodes import Crash
 from tests.remedy.test_steps_systemd import active, tree, wait
 
 pytestmark = pytest.mark.ci
@@ -34,6 +36,10 @@ UNITS = {
     "apart.service": SLEEPS,
     "lazy.service": "[Service]\nExecStart=/bin/sh -c 'sleep 0 & exec sleep infinity'\n",
     "needs-lazy.service": f"[Unit]\nRequires=lazy.service\nAfter=lazy.service\n{SLEEPS}",
+    "tailscaled.service": SLEEPS,  # protected by its name
+    "rival.service": f"[Unit]\nConflicts=tailscaled.service\n{SLEEPS}",
+    "waits.socket": "[Unit]\nRequires=spare.service\nAfter=spare.service\n[Socket]\nListenStream=/run/waits\n",
+    **dict.fromkeys(("waits.service", "spare.service", "lone.service"), SLEEPS),
     "reboot.target": "[Unit]\nDescription=Leads nowhere\n",
 }
 UP = ("hangs.socket", "hangs.service", "guest.service", "apart.socket", "apart.service")
@@ -98,6 +104,50 @@ def test_what_is_started_while_it_is_being_masked_does_not_stay_up(machine: syst
     assert active(machine, "apart.service") == "inactive"
     assert carry_out.undo(node).exit_code == 0
     assert wait(lambda: states(machine, *UP) == before)
+
+
+def test_undo_starts_nothing_for_which_systemd_would_stop_a_protected_unit(machine: systemd.Machine, node: Node) -> None:
+    machine.run(["systemctl", "start", "rival.service"])
+    assert carry_out.apply(planned(machine, "rival.service", Wishes()), node, ALL).exit_code == 0
+    machine.run(["systemctl", "start", "tailscaled.service"])
+    (kept,) = carry_out.undo(node).of("kept")
+    assert kept.note == "rival.service conflicts with tailscaled.service, which is protected"
+    assert (active(machine, "tailscaled.service"), active(machine, "rival.service")) == ("active", "inactive")
+    machine.run(["systemctl", "stop", "tailscaled.service"])
+    assert carry_out.undo(node).exit_code == 0
+    assert active(machine, "rival.service") == "active"
+
+
+@pytest.mark.parametrize("wishes", [Wishes(), Wishes("do-nothing")])
+def test_what_systemd_has_read_of_a_fix_that_was_cut_off_is_gone_after_undo(
+    machine: systemd.Machine, node: Node, wishes: Wishes
+) -> None:
+    class AtTheFile(Operations):
+        def happened(self, what: str) -> None:
+            if what in ("rename lone.service", "rename zz-exhume.conf"):
+                raise Crash
+
+    machine.run(["systemctl", "restart", "lone.service"])
+    before, files = states(machine, "lone.service"), tree(machine)
+    with pytest.raises(Crash):
+        carry_out.apply(planned(machine, "lone.service", wishes), at(machine.root, AtTheFile()), ALL)
+    machine.run(["systemctl", "daemon-reload"])
+    machine.run(["systemctl", "restart", "lone.service"], check=False)  # masked, or with nothing to run
+    assert states(machine, "lone.service") != before
+    undone = carry_out.undo(node)
+    assert undone.exit_code == 0, undone
+    assert states(machine, "lone.service") == before
+    assert tree(machine) == files
+
+
+def test_a_socket_that_stops_with_a_service_is_back_after_undo(machine: systemd.Machine, node: Node) -> None:
+    machine.run(["systemctl", "start", "waits.socket"])
+    both = ("spare.service", "waits.socket")
+    before = states(machine, *both)
+    steps = [*(stop_unit(unit, "a test") for unit in reversed(both)), *(start_unit(unit, "a test") for unit in both)]
+    assert carry_out.apply(Plan("spare.service", "a test", tuple(steps)), node, ALL).exit_code == 0
+    assert carry_out.undo(node).exit_code == 0
+    assert states(machine, *both) == before
 
 
 def test_a_restart_ends_the_parent_and_starts_again_what_stops_with_it(machine: systemd.Machine, node: Node) -> None:
