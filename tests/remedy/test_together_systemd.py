@@ -40,6 +40,7 @@ UNITS = {
     "rival.service": f"[Unit]\nConflicts=tailscaled.service\n{SLEEPS}",
     "waits.socket": "[Unit]\nRequires=spare.service\nAfter=spare.service\n[Socket]\nListenStream=/run/waits\n",
     **dict.fromkeys(("waits.service", "spare.service", "lone.service"), SLEEPS),
+    "later.service": f"[Unit]\nAfter=lone.service\n{SLEEPS}",
     "reboot.target": "[Unit]\nDescription=Leads nowhere\n",
 }
 UP = ("hangs.socket", "hangs.service", "guest.service", "apart.socket", "apart.service")
@@ -127,7 +128,7 @@ def test_what_systemd_has_read_of_a_fix_that_was_cut_off_is_gone_after_undo(
             if what in ("rename lone.service", "rename zz-exhume.conf"):
                 raise Crash
 
-    machine.run(["systemctl", "restart", "lone.service"])
+    machine.run(["systemctl", "restart", "lone.service", "later.service"])  # what another one names systemd does not forget
     before, files = states(machine, "lone.service"), tree(machine)
     with pytest.raises(Crash):
         carry_out.apply(planned(machine, "lone.service", wishes), at(machine.root, AtTheFile()), ALL)
