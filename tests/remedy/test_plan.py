@@ -21,7 +21,7 @@ from exhume.remedy.carry_out import Consent
 from exhume.remedy.defunct import offers, parents
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
-from exhume.remedy.plan import Planner, Wishes
+from exhume.remedy.plan import MOST_PLACES, Planner, Wishes
 from exhume.remedy.plan_model import Limits, Plan, Relief, Step, from_json, to_json
 from exhume.remedy.plan_report import Told, told
 from exhume.remedy.plan_target import is_finding
@@ -601,3 +601,28 @@ def test_what_is_left_to_people_is_bounded_whatever_a_report_says(place: Place) 
         place.link(f"{ETC}/{one['subject']}", "/dev/null")
     settled = place.plan("crash-loop", report(*below)).settled
     assert (len(settled), settled[-1]) == (101, "and 50 more")
+
+
+def test_a_node_is_looked_at_once_however_often_a_report_says_the_same(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def gone(step: Step, node: Node) -> bool:
+        looked.append(step.paths[0])
+        return True
+
+    def none(root: Root) -> tuple[()]:
+        looked.append("processes")
+        return ()
+
+    monkeypatch.setattr("exhume.remedy.defunct.parents", none)
+    monkeypatch.setattr(KINDS["remove-empty-cgroups"], "done", gone)
+    dead: Mapping[str, object] = {"kind": "defunct-processes", "subject": "node"}
+    leaks: list[Mapping[str, object]] = [
+        {"kind": "cgroup-dirs-leak", "subject": f"/x{i}", "evidence": [{"what": "directory", "value": f"/sys/fs/cgroup/x{i}"}]}
+        for i in range(MOST_PLACES + 2)
+    ]
+    plan = place.plan("node", report(dead, dead, leaks[0], *leaks, dead))
+    assert looked.count("processes") == 1
+    assert [one for one in looked if one != "processes"] == [f"/x{i}" for i in range(MOST_PLACES)]
+    assert [one.target for one in plan.relief] == [f"/x{MOST_PLACES}", f"/x{MOST_PLACES + 1}"]
+    assert "no more are looked at" in plan.relief[0].text

@@ -28,6 +28,8 @@ from exhume.verdict.kinds import ALL as KINDS
 
 OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
 OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
+MOST_PLACES = 50
+"""In so many places leaked directories are looked at: each may have tens of thousands."""
 MOST_TOLD = 100
 """So much is told of what is left to people, and of what needs nothing: a report may have thousands of findings."""
 
@@ -126,10 +128,17 @@ class Planner:
             if one.kind in OF_UNITS and (one.unit or one.subject) not in done:
                 done.add(one.unit or one.subject)
                 self._try_unit(one, named and len(findings) == 1, draft)
-            elif one.kind == "cgroup-dirs-leak":
-                self._directories(one, draft)
-            elif one.kind == "defunct-processes":
-                self._defunct(one, draft)
+        leaks: dict[tuple[str, str], Seen] = {}
+        for one in (one for one in findings if one.kind == "cgroup-dirs-leak"):
+            leaks.setdefault((one.text("directory"), one.subject), one)
+        places = tuple(leaks.values())
+        for one in places[:MOST_PLACES]:
+            self._directories(one, draft)
+        for one in places[MOST_PLACES:]:
+            text = f"after {MOST_PLACES} places no more are looked at; when those are clean, make a new plan"
+            draft.relief.append(Relief(one.subject, one.summary, text))
+        for one in [one for one in findings if one.kind == "defunct-processes"][:1]:  # it is of the whole node
+            self._defunct(one, draft)
         walkers = [one.text("its unit", "unit") for one in findings if one.kind in ("memcg-walk", "core-saturated")]
         for unit in dict.fromkeys(walkers):
             draft.relief += relief_of(unit) if unit and self._protection.named(unit) else ()
