@@ -134,6 +134,11 @@ def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> Non
 )
 def test_what_only_speaks_of_a_protected_program_is_a_target_like_any_other(line: str) -> None:
     assert not built_in("node-agent.service", known_agents(), [line])
+    with root() as made:
+        made.unit(
+            "node-agent.service", f"[Service]\nExecStart={line}\nExecStop=/bin/true kubelet\nEnvironment=KUBELET=kubelet\n"
+        )
+        assert planned(made, "node-agent.service", force=False).steps
 
 
 def test_a_unit_is_protected_by_where_the_program_leads_that_it_runs() -> None:
@@ -398,6 +403,13 @@ SHARED: dict[str, Callable[[Made], object]] = {
         made.directory(f"{ETC}/a/b"),
         made.link(f"{ETC}/{KUBELET}.d", "a/b"),
         made.link(f"{ETC}/ecs.service.d", "a/b"),
+    ),
+    "ours is a link to that of a socket that starts it": lambda made: (
+        made.unit("door.socket", "[Socket]\nListenStream=1\nAccept=yes\n").unit(
+            "door@.service", "[Service]\nExecStart=/bin/sshd\n"
+        ),
+        made.directory(f"{ETC}/door.socket.d"),
+        made.link(f"{ETC}/ecs.service.d", "door.socket.d"),
     ),
     "a drop-in of it is a link to ours": lambda made: made.link(
         f"{ETC}/{KUBELET}.d/proxy.conf", "../ecs.service.d/zz-exhume.conf"

@@ -99,12 +99,16 @@ class Protection:
         for other in self.stopped_with([own], "perhaps"):
             if self.named(other):
                 return Guard(name, f"{printable(other)} stops with it, and is protected")
+        if other := self._starts(own):
+            return Guard(name, f"it starts {printable(other)}, which is protected")
+        return None
+
+    def _starts(self, own: str) -> str:
+        """The protected unit that a timer, socket or path starts; empty if it is none."""
         # A socket with Accept=yes starts instances of a template, which is no unit of the graph.
         accepting = triggered(own, self.units.merged(own)) if names.kind(own) == "socket" else ""
-        for other in (*self.units.graph.of(own, "Triggers"), *([accepting] if accepting else [])):
-            if self.named(other):
-                return Guard(name, f"it starts {printable(other)}, which is protected")
-        return None
+        every = (*self.units.graph.of(own, "Triggers"), *([accepting] if accepting else []))
+        return next((other for other in every if self.named(other)), "")
 
     def why_not_start(self, name: str) -> str:
         """Why a unit must not be started: systemd would stop a protected one for it (Conflicts=). Empty if it may."""
@@ -214,6 +218,6 @@ class Protection:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Every protected unit that has a file here, by its own name."""
+        """Every protected unit that has a file here, by its own name, and what starts one of them."""
         own = {self.units.canonical(name) for name in self.units.layout.files}
-        return frozenset(name for name in own if names.kind(name) in ACTED_ON and self.named(name))
+        return frozenset(name for name in own if names.kind(name) in ACTED_ON and (self.named(name) or self._starts(name)))
