@@ -1,7 +1,10 @@
 """The service in this process: what a signal between two recorders, an old log and a failing judge do to it."""
 
+import contextlib
+import os
 import shutil
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from exhume.agent import judging
 from exhume.agent import service as module
 from exhume.agent.service import Service
 from exhume.agent.settings import Audit, Settings
+from exhume.cli import agent
 from exhume.errors import UsageError
 from exhume.findings.model import Examined, Finding
 from exhume.findings.thresholds import Thresholds
@@ -184,3 +188,22 @@ def test_a_recorder_that_never_brings_anything_is_not_healthy(inside: Inside, mo
 
     inside.run(stop)
     assert seen == [503]
+
+
+def test_what_cannot_be_said_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", os.fdopen(full, "w", buffering=1, closefd=False))
+            agent._say("nowhere to go")
+    finally:
+        os.close(full)
+    read, write = os.pipe()
+    os.close(read)
+    gone = os.fdopen(write, "w", buffering=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", gone)
+        agent._say("nobody listens")
+        with contextlib.suppress(OSError):
+            gone.close()
+        agent._say("nor now")

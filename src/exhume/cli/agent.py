@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 from exhume.cli import agent_print
@@ -112,5 +113,6 @@ def _kinds(on: str) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"exhume: {text}\n")
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # a full disk, or whoever listened has gone: that is no reason to end the recording
+        sys.stderr.write(f"exhume: {text}\n")
+        sys.stderr.flush()
