@@ -10,25 +10,30 @@ import {coresOf} from '../../../src/exhume/web/static/toolbar.js';
 import {number} from '../../../src/exhume/web/static/axis.js';
 import {clustered} from '../../../src/exhume/web/static/flags.js';
 
-const strips = [[0, 0.1], [39, 0.9], [7, 0.5]].map(([core, odd]) => ({core, odd}));
+const strips = [[39, 0.9], [7, 0.5], [0, 0.1]].map(([core, odd]) => ({core, odd}));
+const turned = strips.map(({core, odd}) => ({core, odd: 1 - odd})).reverse();
 
 test('the oddest core comes first, and those that are filtered for before it', () => {
   assert.deepEqual(ordered(strips, null, null, {from: 0, to: 10}).shown, [39, 7, 0]);
   assert.deepEqual(ordered(strips, [0], null, {from: 0, to: 10}).shown, [0, 39, 7]);
 });
 
+test('of two cores, as odd as each other, the one that the server puts first is on top', () => {
+  const two = [{core: 1, odd: 0.75}, {core: 0, odd: 0.75}];
+  assert.deepEqual(ordered(two, null, null, {from: 0, to: 10}).shown, [1, 0]);
+});
+
 test('strips keep their order while the window moves a little, and take a new one when it jumps', () => {
   const {kept} = ordered(strips, null, null, {from: 0, to: 10});
-  const changed = strips.map((strip) => ({...strip, odd: -strip.odd}));
-  assert.deepEqual(ordered(changed, null, kept, {from: 1, to: 11}).shown, [39, 7, 0]);
-  assert.deepEqual(ordered(changed, null, kept, {from: 100, to: 110}).shown, [0, 7, 39]);
+  assert.deepEqual(ordered(turned, null, kept, {from: 1, to: 11}).shown, [39, 7, 0]);
+  assert.deepEqual(ordered(turned, null, kept, {from: 100, to: 110}).shown, [0, 7, 39]);
 });
 
 test('no order is kept from an answer that is not whole, nor for a window that grows', () => {
-  const state = {cores: null, follow: '', from: 0, to: 10}, later = strips.map((strip) => ({...strip, odd: -strip.odd}));
+  const state = {cores: null, follow: '', from: 0, to: 10};
   const first = orderOf({cores: strips, ready: 0.03}, state, null);
   assert.deepEqual(first, {shown: [39, 7, 0], kept: null});
-  const second = orderOf({cores: later, ready: 1}, state, first.kept);
+  const second = orderOf({cores: turned, ready: 1}, state, first.kept);
   assert.deepEqual(second.shown, [0, 7, 39]);
   assert.deepEqual(orderOf({cores: strips}, state, second.kept).shown, [0, 7, 39], 'a whole one is kept');
   assert.deepEqual(orderOf({cores: strips, ready: 0.5}, state, second.kept).shown, [39, 7, 0]);

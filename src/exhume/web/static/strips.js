@@ -17,7 +17,7 @@ const TALL = 18, THIN = 4, THINNEST = 3, FEW_THIN = 32;
 /**
  * In which order cores are shown: by oddness, those that are filtered for first. While a window moves a little the order
  * stays, or strips would jump under the eye.
- * @param {import('./api.js').CoreStrip[]} strips
+ * @param {import('./api.js').CoreStrip[]} strips the oddest first; of those as odd as one another the server knows which
  * @param {number[] | null} wanted
  * @param {{order: number[], span: import('./axis.js').Span} | null} before
  * @param {import('./axis.js').Span} span
@@ -25,9 +25,8 @@ const TALL = 18, THIN = 4, THINNEST = 3, FEW_THIN = 32;
 export function ordered(strips, wanted, before, span) {
   const kept = before !== null && before.order.length === strips.length && alike(before.span, span) > 0.25 ? before : null;
   const rank = new Map(kept?.order.map((core, at) => [core, at]));
-  const order = [...strips]
-    .sort((a, b) => (kept ? (rank.get(a.core) ?? 1e9) - (rank.get(b.core) ?? 1e9) : b.odd - a.odd || a.core - b.core))
-    .map((strip) => strip.core);
+  const order = strips.map((strip) => strip.core);
+  if (kept) order.sort((a, b) => (rank.get(a) ?? 1e9) - (rank.get(b) ?? 1e9));
   const first = wanted ? order.filter((core) => wanted.includes(core)) : [];
   return {
     shown: [...first, ...order.filter((core) => !first.includes(core))],
