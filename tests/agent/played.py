@@ -39,7 +39,7 @@ class Played:
         self.gathered.set("exhume_agent_disk_bytes", 1e8)
         self.gathered.set("exhume_audit_units", 1.0, "unused")
         self.gathered.set("exhume_audit_timestamp_seconds", 4e9)
-        self.gathered.quiet()
+        self.gathered.health("healthy")
 
     def show(self, recording: Recording, dying: int, per_second: float = 0.0, reset: bool = True) -> None:
         """What the agent would say after this recording; without its reset, if that is not to have happened."""
@@ -51,7 +51,8 @@ class Played:
 
     def quieten(self, dying: int = 300) -> None:
         self._dying, self._per_second, self._found = float(dying), 0.0, []
-        self.gathered.quiet()
+        self.gathered.health("healthy")
+        self.gathered.no_verdict()
 
     def fill(self) -> None:
         """What an agent has only on a bad day, so that every panel has something to show."""

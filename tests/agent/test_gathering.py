@@ -336,6 +336,10 @@ def test_cores_that_have_no_series_of_their_own_are_counted_together() -> None:
     assert len(gathered.values[seconds]) == METRICS[seconds].most
 
 
+KINDS = ("core-saturated", "nic-reset", "cpu-full")
+"""That make an incident."""
+
+
 def report(health: str, cause: str | None = "memcg-leak") -> dict[str, Any]:
     return {"health": health, "verdict": {"cause": cause, "subject": "/ecs", "confidence": 0.9 if cause else 0.0}}
 
@@ -349,20 +353,20 @@ def test_health_follows_findings_and_a_fresh_verdict_that_saw_more() -> None:
     gathered = Gathered(2)
     standing = Standing(gathered)
     assert health(gathered) == "unknown"
-    standing.found([], 0.0)
+    standing.found([], KINDS, 0.0)
     assert health(gathered) == "healthy"
-    standing.found([finding("core-saturated")], 5.0)
+    standing.found([finding("core-saturated")], KINDS, 5.0)
     assert health(gathered) == "warning"
     standing.verdict(report("critical"), 6.0, 1_800_000_000.0)
     assert health(gathered) == "critical"
     assert value(gathered, "exhume_verdict_confidence", "memcg-leak", "/ecs") == 0.9
-    standing.found([finding("core-saturated")], 10.0)
+    standing.found([finding("core-saturated")], KINDS, 10.0)
     assert health(gathered) == "critical"
-    standing.found([finding("core-saturated")], 6.0 + FRESH_S)
+    standing.found([finding("core-saturated")], KINDS, 6.0 + FRESH_S)
     assert health(gathered) == "warning"
-    standing.found([finding("nic-reset", "critical")], 70.0)
+    standing.found([finding("nic-reset", "critical")], KINDS, 70.0)
     assert health(gathered) == "critical"
-    standing.found([], 75.0)
+    standing.found([], KINDS, 75.0)
     assert health(gathered) == "healthy"
     assert not gathered.values["exhume_verdict_confidence"]
     assert value(gathered, "exhume_verdict_timestamp_seconds") == 1_800_000_000.0
@@ -371,11 +375,36 @@ def test_health_follows_findings_and_a_fresh_verdict_that_saw_more() -> None:
 def test_a_verdict_that_comes_after_everything_is_well_again_lasts_until_the_next_look() -> None:
     gathered = Gathered(2)
     standing = Standing(gathered)
-    standing.found([], 0.0)
+    standing.found([], KINDS, 0.0)
     standing.verdict(report("warning", None), 1.0, 5.0)
     assert not gathered.values["exhume_verdict_confidence"]
-    standing.found([], 5.0)
+    standing.found([], KINDS, 5.0)
     assert health(gathered) == "healthy"
+
+
+def test_what_makes_no_incident_is_the_nodes_health_as_exhume_check_says_it_and_a_tenants_affair_is_not() -> None:
+    gathered = Gathered(2)
+    standing = Standing(gathered)
+    standing.found([finding("memcg-leak")], KINDS, 0.0)
+    assert health(gathered) == "warning"
+    standing.found([finding("oom", "critical"), finding("zombie-memcgs")], KINDS, 10.0, looked=False)
+    assert health(gathered) == "critical"
+    standing.found([finding("cpu-throttled"), finding("memcg-leak", "info")], KINDS, 20.0)
+    assert health(gathered) == "healthy"
+    standing.found([finding("cpu-throttled")], KINDS, 30.0, looked=False)
+    assert health(gathered) == "unknown"
+
+
+def test_a_verdict_stands_while_its_cause_does_and_no_other_condition_keeps_it() -> None:
+    gathered = Gathered(2)
+    standing = Standing(gathered)
+    for cause, stays in (("memcg-leak", True), ("cpu-full", False)):
+        standing.verdict(report("warning", cause), 0.0, 5.0)
+        standing.found([finding("nic-reset"), finding("memcg-leak")], KINDS, 1.0)
+        assert gathered.values["exhume_verdict_confidence"]
+        standing.found([finding("memcg-leak")], KINDS, 90.0)  # what made the incident is over, the leak is not
+        assert bool(gathered.values["exhume_verdict_confidence"]) is stays
+        assert health(gathered) == "warning"
 
 
 def test_the_worst_finding_is_the_health() -> None:

@@ -96,8 +96,19 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     assert observed == [new]
     assert inside.value("exhume_findings", "oom", "critical") == 1.0
     found(monkeypatch, oom(50 * SECOND))
-    assert inside.service._judge(batch(103)) == []
+    assert inside.service._judge(seen := batch(103)) == []
+    assert inside.value("exhume_node_health", "unknown") == 1.0  # nobody saw the cores
+    seen["sources"].add(103 * SECOND, "cpu", "on", "", 0)
+    assert inside.service._judge(seen) == []
     assert inside.value("exhume_node_health", "healthy") == 1.0
+
+
+def test_a_leak_is_no_incident_of_these_kinds_and_the_node_is_not_healthy(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, Finding("memcg-leak", "/docker", "warning", 101 * SECOND, 102 * SECOND, "it leaks", ()))
+    assert inside.service._judge(batch(102)) == []
+    assert inside.value("exhume_node_health", "warning") == 1.0
 
 
 def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,9 +280,8 @@ class Gathered:
     def health(self, now: str) -> None:
         self.values["exhume_node_health"] = {(health,): float(health == now) for health in HEALTHS}
 
-    def quiet(self) -> None:
-        """Nothing hurts the node any more: the last verdict was about the past."""
-        self.health("healthy")
+    def no_verdict(self) -> None:
+        """The last one was about the past."""
         self.values["exhume_verdict_confidence"] = {}
 
     def at_least(self, name: str, value: float) -> None:

@@ -204,7 +204,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_verdict_confidence",
         "gauge",
-        "How sure the last verdict is of its cause, 0 to 1. Absent while nothing hurts the node.",
+        "How sure the last verdict is of its cause, 0 to 1. Absent when neither it nor an incident goes on.",
         ("cause", "subject"),
         1,
     ),

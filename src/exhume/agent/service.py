@@ -256,7 +256,7 @@ class Service:
         self.gathered.judged(found, loops)
         self._cluster.observe(found)
         serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
-        self._standing.found(serious, time.monotonic())
+        self._standing.found(found, self._kinds, time.monotonic(), recording.on("cpu"))
         if whole:
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
         return [

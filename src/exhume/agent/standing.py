@@ -1,14 +1,16 @@
 """How the node stands, from two judges: findings every few seconds without samples, and now and then a verdict with them.
 
 A verdict sees more, so it counts while it is fresh; findings that have become worse since are believed at once, and when
-nothing is found any more the verdict was about the past.
+neither its cause nor anything that makes an incident is found any more the verdict was about the past. Whatever `exhume check`
+would call the node by, whether it makes an incident or not, is its health.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from exhume.agent.gathering import Gathered
 from exhume.findings.model import SEVERITIES, Finding
+from exhume.verdict.kinds import TENANTS
 
 # As long as the window that findings are judged in: what the verdict saw is out of it then.
 FRESH_S = 60.0
@@ -21,21 +23,27 @@ class Standing:
 
     def __init__(self, gathered: Gathered) -> None:
         self._gathered = gathered
-        self._verdict: tuple[float, str] | None = None
+        self._verdict: tuple[float, str, object] | None = None
+        """When, the health and the cause."""
 
-    def found(self, serious: Iterable[Finding], now_s: float) -> None:
+    def found(self, findings: Iterable[Finding], kinds: Collection[str], now_s: float, looked: bool = True) -> None:
+        """`kinds` make an incident. `looked`: the cores were seen; healthy may only be said by somebody who has looked."""
+        serious = [one for one in findings if one.severity != "info" and one.kind not in TENANTS]
+        verdict = self._verdict
+        if verdict is None or not any(one.kind in kinds or one.kind == verdict[2] for one in serious):
+            # It was about the past: another condition that stays, as a leak does for weeks, does not keep it.
+            self._verdict = verdict = None
+            self._gathered.no_verdict()
         health = worst(serious)
-        if health == "healthy":
-            self._verdict = None
-            self._gathered.quiet()
-            return
-        if (verdict := self._verdict) is not None and now_s - verdict[0] < FRESH_S and verdict[1] in _HEALTHS:
+        if health == "healthy" and not looked:
+            health = "unknown"
+        elif verdict is not None and now_s - verdict[0] < FRESH_S and verdict[1] in _HEALTHS:
             health = max(health, verdict[1], key=_HEALTHS.index)
         self._gathered.health(health)
 
     def verdict(self, report: Mapping[str, Any], now_s: float, wall_s: float) -> None:
         """A report as `exhume diagnose --json` prints it."""
-        self._verdict = now_s, str(report["health"])
+        self._verdict = now_s, str(report["health"]), report["verdict"]["cause"]
         self._gathered.verdict(report, wall_s)
 
 
