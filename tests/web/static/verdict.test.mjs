@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DEFAULTS } from '../../../src/exhume/web/static/state.js';
-import { evidence, judged } from '../../../src/exhume/web/static/verdict.js';
+import { evidence, judged, mountVerdict } from '../../../src/exhume/web/static/verdict.js';
 import { longest, reached, spans } from '../../../src/exhume/web/static/verdict_parts.js';
+import { Fake, fakePage, fakeStore } from './fake_page.mjs';
 
 const SECOND = 1_000_000;
 const DURATION = 600 * SECOND;
@@ -58,4 +59,52 @@ test('of several times the longest is shown first; without spans the time of the
   assert.deepEqual(spans({ ...finding, start_us: 3, end_us: 8 }), [[3, 8, null]]);
   assert.deepEqual(spans({ ...finding, spans: [[1, 2, 7]], start_us: 3, end_us: 8 }), [[1, 2, 7]]);
   assert.deepEqual(spans(finding), []);
+});
+
+/** A panel of a live recording of ten minutes, and what it asks to be judged. */
+async function panel(t, answer) {
+  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  fakePage();
+  const about = { live: true, has_wall: false, duration_us: DURATION };
+  const [host, store, asked] = [new Fake('section'), fakeStore(whole, about), []];
+  const rest = async () => {
+    t.mock.timers.tick(1000);
+    await new Promise(setImmediate);
+  };
+  mountVerdict(host, store, { verdict: async (from, to) => answer(asked.push([from, to])) });
+  await rest();
+  return { host, store, asked, rest, grow: (by) => store.grow({ ...about, duration_us: DURATION + by }) };
+}
+const finding = { id: 'f1', kind: 'x', subject: '', severity: 'info', summary: 'held', evidence: [], spans: [[5 * SECOND, 9 * SECOND, 1]] };
+const report = { health: 'healthy', findings: [finding], verdict: { cause: null, confidence: 0, summary: '', chain: [], ruled_out: [] } };
+
+test('a link to evidence does not judge a live recording again', async (t) => {
+  const { host, store, asked, rest, grow } = await panel(t, () => report);
+  grow(2 * SECOND);
+  host.named('verdict-link')[0].click();
+  await rest();
+  assert.deepEqual([store.get().selFrom, store.get().judged], [5 * SECOND, `0-${DURATION}`]);
+  assert.deepEqual(asked, [[0, DURATION]]);
+  store.set({ judged: '' });
+  await rest();
+  assert.deepEqual(asked[1], [5 * SECOND, 9 * SECOND], 'the selection is judged when that is asked for');
+});
+
+test('what was judged before a failure is judged again, and so is what is gone back to while another is being judged', async (t) => {
+  const fails = async () => { throw new Error('too long'); };
+  const answers = [async () => report, fails, async () => report, () => new Promise(() => {}), async () => report];
+  const { store, asked, rest } = await panel(t, (count) => answers[count - 1]());
+  for (const selFrom of [3, null, 4, null]) {
+    store.set({ selFrom, selTo: selFrom && 9 });
+    await rest();
+  }
+  assert.deepEqual(asked, [[0, DURATION], [3, 9], [0, DURATION], [4, 9], [0, DURATION]]);
+});
+
+test('what is gone back to before another is judged stays', async (t) => {
+  const { store, asked, rest } = await panel(t, () => report);
+  store.set({ selFrom: 3, selTo: 9 });
+  store.set({ selFrom: null, selTo: null });
+  await rest();
+  assert.equal(asked.length, 1);
 });

@@ -28,6 +28,11 @@ export function judged(state, duration) {
   return { from: 0, to: duration, what: 'the whole recording' };
 }
 
+/** Whether two times are the same, to the microsecond. @param {{from: number, to: number}} one @param {{from: number, to: number}} other */
+function alike(one, other) {
+  return Math.round(one.from) === Math.round(other.from) && Math.round(one.to) === Math.round(other.to);
+}
+
 /**
  * What a click on evidence does to the state: the selection is that span, on that core; the window goes there if it is elsewhere, or so
  * long that hardly more than a line would be seen.
@@ -74,6 +79,7 @@ export function mountVerdict(host, store, api) {
     } catch (error) {
       if (isAbort(error)) return;
       host.removeAttribute('aria-busy');
+      shown = null;
       head.replaceChildren(words('p', 'verdict-failed', error instanceof Error ? error.message : String(error)));
       body.replaceChildren();
       tellWhen(wanted, false);
@@ -119,7 +125,10 @@ export function mountVerdict(host, store, api) {
 
   store.subscribe((state, before) => {
     const [next, last] = [state, before].map((one) => judged(one, store.about().duration_us));
-    const same = next.from === last.from && next.to === last.to;
+    // A live recording has grown since it was judged: the time that a link keeps is that of the verdict that is shown.
+    const there = shown !== null && !host.hasAttribute('aria-busy') && alike(next, shown);
+    if (there) clearTimeout(timer);
+    const same = there || alike(next, last);
     if (same && shown !== null) {
       if (!host.hasAttribute('aria-busy')) tellWhen({ ...shown, what: next.what }, false);
       return;
