@@ -99,10 +99,10 @@ def test_hostile_names_stay_inside_of_their_strings() -> None:
     assert "é\\udcff\x01" in names
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
-def test_gos_pprof_finds_the_same_functions(tmp_path: Path) -> None:
+def flat_by_go(tmp_path: Path, *rows: Ran) -> dict[str, int]:
+    """Samples by function, as `go tool pprof` tells them."""
     file = tmp_path / "cpu.pb.gz"
-    file.write_bytes(written(*ROWS)[0])
+    file.write_bytes(written(*rows)[0])
     done = subprocess.run(
         ["go", "tool", "pprof", "-top", "-sample_index=samples", "-nodefraction=0", str(file)],
         capture_output=True,
@@ -112,13 +112,38 @@ def test_gos_pprof_finds_the_same_functions(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"Total samples = {TOTAL}" in done.stdout
-    flat = {
-        name: int(count) for count, name in re.findall(r"^ +(\d+) +[\d.]+% +[\d.]+% +\d+ +[\d.]+%  (\S+)", done.stdout, re.M)
-    }
-    assert {name: count for name, count in flat.items() if count} == {
+    found = re.findall(r"^ +(\d+) +[\d.]+% +[\d.]+% +\d+ +[\d.]+%  (\S.*)$", done.stdout, re.M)
+    flat = {name: int(count) for count, name in found if int(count)}
+    assert f"Total samples = {sum(flat.values())}" in done.stdout
+    return flat
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+def test_gos_pprof_finds_the_same_functions(tmp_path: Path) -> None:
+    assert sum((flat := flat_by_go(tmp_path, *ROWS)).values()) == TOTAL
+    assert flat == {
         "idle": 540,
         "mem_cgroup_nr_lru_pages": 320,
         "main": 80,
         "loop": 7,
     }
+
+
+SHOWN = {
+    "python:<module>": "<module>",
+    "python:<lambda>": "<lambda>",
+    "libc.so.6:": "[unknown] (libc.so.6)",
+    "ld.so:": "[unknown] (ld.so)",
+    "c++:std::vector<int>::at": "std::vector<int>::at",
+}
+
+
+def test_functions_have_no_system_name_by_which_a_reader_would_demangle_them() -> None:
+    profile = parsed(written(*(Ran(0, "python", word) for word in SHOWN))[0])
+    assert not any(3 in one for one in profile.messages(5))
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+def test_gos_pprof_shows_names_in_brackets_whole(tmp_path: Path) -> None:
+    rows = [Ran(0, "python", word, count) for count, word in enumerate(SHOWN, 1)]
+    assert flat_by_go(tmp_path, *rows) == {name: count for count, name in enumerate(SHOWN.values(), 1)}

@@ -123,7 +123,7 @@ def _functions(frames: Sequence[Frame], strings: _Strings) -> Iterator[bytes]:
         mapping = modules.setdefault(frame.module, len(modules) + 1) if frame.module else 0
         of = number(2, mapping) if mapping else b""
         yield message(_LOCATION, number(1, place + 1), of, message(4, number(1, place + 1)))
-        name, file = strings(frame.name), strings(frame.module)
-        yield message(_FUNCTION, number(1, place + 1), number(2, name), number(3, name), number(4, file))
+        # Without a system name: one that is the same tells `go tool pprof` to demangle, and it cuts what is in [] or <>.
+        yield message(_FUNCTION, number(1, place + 1), number(2, strings(frame.name)), number(4, strings(frame.module)))
     for module, mapping in modules.items():
         yield message(_MAPPING, number(1, mapping), number(5, strings(module)), number(7, 1))
