@@ -32,6 +32,18 @@ def gone(seconds: int) -> str:
     return f"_x{seconds // SCRAPE_S}"
 
 
+def failing(values: str, begin: str = "", lasts: int = 225) -> str:
+    """Every so often a scrape fails, which marks the series as gone: these values before it, and the same after it."""
+    return f"{begin} {' stale '.join([values] * (3 * HOUR // (lasts + SCRAPE_S)))}".strip()
+
+
+def climbing(value: float, per_second: float, times: int, lasts: int, down: int = 0) -> str:
+    """Grows while scrapes fail: one after so many seconds, or all of those for which the target is down besides."""
+    step = per_second * (lasts + SCRAPE_S + down)
+    parts = [rising(value + turn * step, per_second, lasts) for turn in range(times)]
+    return f" stale {gone(down) + ' ' if down else ''}".join(parts)
+
+
 def then(value: float, seconds: int = 3 * HOUR, before: float | None = 0.0, lasts: int | None = None) -> str:
     """Quiet (nothing, or a value), then this value for as long as it lasts, then quiet again."""
     quiet = gone if before is None else lambda span: steady(before, span)

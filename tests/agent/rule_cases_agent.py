@@ -1,6 +1,6 @@
 """Cases for the rules of nodes that run the agent."""
 
-from tests.agent.rule_cases import BEGIN, DAY, HOUR, Case, fires, gone, rising, silent, steady, then
+from tests.agent.rule_cases import BEGIN, DAY, HOUR, Case, climbing, failing, fires, gone, rising, silent, steady, then
 
 NODE = 'instance="n1",job="exhume"'
 OTHER = 'instance="n2",job="exhume"'
@@ -67,6 +67,36 @@ _ENDS = f"{rising(0, 1, BEGIN)} stale"
 _LEAK = "ExhumeMemoryCgroupLeak"
 # Looked at between two turns of a leak, when nothing grows.
 _SEEN_LATER = {110 * 60: {}, 170 * 60: {_LEAK: "pending"}, 230 * 60: {_LEAK: "firing"}, 290 * 60: {_LEAK: "firing"}}
+# Every fourth minute a scrape fails: at 705 s after BEGIN for the third time, at 3,585 s for the fifteenth.
+_FAILS = 705
+_SCRAPED = {
+    BATCHES: failing(rising(0, 1, 225), rising(0, 1, BEGIN)),
+    JUDGED: failing(rising(0, 1, 225), rising(0, 1, BEGIN)),
+    LIVE: failing(steady(240, 225), steady(240, BEGIN)),
+    DYING: failing(steady(300, 225), steady(300, BEGIN)),
+    LEAK_RATE: failing(steady(0, 225), steady(0, BEGIN)),
+    PERIODS: failing(rising(0, 100, 225), rising(0, 100, BEGIN)),
+}
+
+
+def _fails(alert: str, series: dict[str, str], for_s: int) -> Case:
+    """Fires as if none had failed, and goes on while one does."""
+    at_last = for_s + 45 + (_FAILS - for_s - 45) % 240
+    states = {30: {alert: "pending"}, for_s - 30: {alert: "pending"}, for_s + 45: {alert: "firing"}, at_last: {alert: "firing"}}
+    return Case(f"{alert}, while every fourth minute a scrape fails", (alert,), {**_SCRAPED, **series}, states)
+
+
+def _gone(alert: str, series: dict[str, str], for_s: int) -> Case:
+    """A node that is gone, with all that was scraped of it, some minutes after it began: no alert stays for long."""
+    ends = for_s + 240
+    left = {
+        name: f"{steady(value, BEGIN + ends)} stale" for name, value in {UP: 1, LIVE: 240, DYING: 300, LEAK_RATE: 0}.items()
+    }
+    left |= {name: f"{rising(0, 1, BEGIN + ends)} stale" for name in (BATCHES, JUDGED, PERIODS)}
+    states = {ends - 15: {alert: "firing"}, ends + 330: {}}
+    return Case(f"{alert}, of a node that is gone", (alert,), {**left, **series}, states)
+
+
 # A finding is of the last minute: what lasted for half a minute is found for one and a half.
 _SEEN_S = 90
 
@@ -84,6 +114,19 @@ CASES: tuple[Case, ...] = (
         {DYING: then(4000), LIVE: steady(1000, 4 * HOUR)},
     ),
     silent("30 s of many zombies", "ExhumeZombieMemoryCgroups", {DYING: then(68_440, before=300, lasts=30)}),
+    _fails("ExhumeZombieMemoryCgroups", {DYING: failing(steady(68_440, 225), steady(300, BEGIN))}, 600),
+    _gone("ExhumeZombieMemoryCgroups", {DYING: f"{steady(300, BEGIN)} {steady(68_440, 840)} stale"}, 600),
+    silent(
+        "30 s of many zombies, and then the node is gone",
+        "ExhumeZombieMemoryCgroups",
+        {DYING: f"{steady(300, BEGIN)} {steady(68_440, 30)} stale"},
+    ),
+    Case(
+        "many zombies that go when a scrape has failed",
+        ("ExhumeZombieMemoryCgroups",),
+        {DYING: f"{steady(300, BEGIN)} {steady(68_440, 885)} stale {steady(300, HOUR)}"},
+        {885: {"ExhumeZombieMemoryCgroups": "firing"}, 900: {}},
+    ),
     # The leak
     fires(
         "one zombie every ten seconds, as it was published",
@@ -91,6 +134,42 @@ CASES: tuple[Case, ...] = (
         {DYING: _grows(300, 0.1), LEAK_RATE: then(0.1)},
         HOUR,
         pending=300,
+    ),
+    Case(
+        "one zombie every ten seconds, while every fiftieth minute a scrape fails",
+        (_LEAK,),
+        {
+            DYING: f"{steady(300, BEGIN)} {climbing(300, 0.1, 4, 2985)}",
+            LEAK_RATE: f"{steady(0, BEGIN)} {climbing(0.1, 0, 4, 2985)}",
+        },
+        {300: {_LEAK: "pending"}, 2985: {_LEAK: "pending"}, 4000: {_LEAK: "firing"}, 5985: {_LEAK: "firing"}},
+    ),
+    Case(
+        "one zombie every ten seconds, while the agent is restarted every fiftieth minute and tells no rate for a minute more",
+        (_LEAK,),
+        {
+            DYING: f"{steady(300, BEGIN)} {climbing(300, 0.1, 4, 2925, 60)}",
+            # What it tells at first is of a minute, and none came within it.
+            LEAK_RATE: " ".join([steady(0, BEGIN), *[f"{steady(0.1, 2925)} stale {gone(120)} {steady(0, 60)}"] * 3]),
+        },
+        {300: {_LEAK: "pending"}, 3100: {_LEAK: "pending"}, 4000: {_LEAK: "firing"}, 6100: {_LEAK: "firing"}},
+    ),
+    Case(
+        "a leak that ends: the rate is of ten minutes, and is held for five",
+        (_LEAK,),
+        {
+            DYING: _grows(300, 0.1, 4500),
+            LEAK_RATE: f"{steady(0, BEGIN)} {steady(0.1, 5100)} {steady(0, 3 * HOUR)}",
+        },
+        {4500: {_LEAK: "firing"}, 5385: {_LEAK: "firing"}, 5430: {}},
+    ),
+    _gone(
+        _LEAK,
+        {
+            DYING: f"{steady(300, BEGIN)} {rising(300, 0.1, HOUR + 240)} stale",
+            LEAK_RATE: f"{steady(0, BEGIN)} {steady(0.1, HOUR + 240)} stale",
+        },
+        HOUR,
     ),
     silent(
         "zombies that come and go",
@@ -309,6 +388,13 @@ CASES: tuple[Case, ...] = (
         {270: {}, 330: {"ExhumeAgentStuck": "pending"}, 660: {"ExhumeAgentStuck": "firing"}},
     ),
     Case(
+        "an agent that no longer judges, while every fourth minute a scrape fails",
+        ("ExhumeAgentStuck",),
+        {**_SCRAPED, JUDGED: failing(steady(285, 225), rising(0, 1, BEGIN))},
+        # That of the time at which it stood still already, five minutes ago, is missing at 525 s.
+        {330: {"ExhumeAgentStuck": "pending"}, 660: {"ExhumeAgentStuck": "firing"}, 765: {"ExhumeAgentStuck": "firing"}},
+    ),
+    Case(
         "an agent that has just been started and has not judged yet",
         ("ExhumeAgentStuck",),
         {BATCHES: f"{gone(BEGIN)} {rising(0, 1, HOUR)}", JUDGED: f"{gone(BEGIN)} {steady(1, 60)} {rising(60, 1, HOUR)}"},
@@ -321,6 +407,8 @@ CASES: tuple[Case, ...] = (
     ),
     fires("an agent that gives something up", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None)}, 900),
     silent("30 s without it", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None, lasts=30)}),
+    _fails("ExhumeAgentSteppedDown", {STEPPED: failing(steady(1, 225), gone(BEGIN))}, 900),
+    _gone("ExhumeAgentSteppedDown", {STEPPED: f"{gone(BEGIN)} {steady(1, 1140)} stale"}, 900),
     # Profiles
     Case(
         "a receiver that is away",
@@ -355,9 +443,13 @@ CASES: tuple[Case, ...] = (
     fires("a unit that the policy does not know", "ExhumeAuditDrift", {NEW: then(2, before=None)}, HOUR),
     silent("no drift", "ExhumeAuditDrift", {NEW: then(0, before=None)}),
     silent("30 s of drift", "ExhumeAuditDrift", {NEW: then(2, before=None, lasts=30)}),
+    _fails("ExhumeAuditDrift", {NEW: failing(steady(2, 225), gone(BEGIN))}, HOUR),
+    _gone("ExhumeAuditDrift", {NEW: f"{gone(BEGIN)} {steady(2, HOUR + 240)} stale"}, HOUR),
     fires("a review whose date has passed", "ExhumeAuditOverdue", {OVERDUE: then(1, before=None)}, HOUR),
     silent("no review overdue", "ExhumeAuditOverdue", {OVERDUE: then(0, before=None)}),
     silent("30 s of an overdue review", "ExhumeAuditOverdue", {OVERDUE: then(1, before=None, lasts=30)}),
+    _fails("ExhumeAuditOverdue", {OVERDUE: failing(steady(1, 225), gone(BEGIN))}, HOUR),
+    _gone("ExhumeAuditOverdue", {OVERDUE: f"{gone(BEGIN)} {steady(1, HOUR + 240)} stale"}, HOUR),
     fires("the last audit is five days old", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0)}, HOUR),
     Case(
         "no audit has succeeded since the agent was started three days ago",
@@ -368,4 +460,6 @@ CASES: tuple[Case, ...] = (
     ),
     silent("the last audit is of yesterday", "ExhumeAuditStale", {AUDITED: then(-DAY, before=0)}),
     silent("30 s of an old audit", "ExhumeAuditStale", {AUDITED: then(-5 * DAY, before=0, lasts=30)}),
+    _fails("ExhumeAuditStale", {AUDITED: failing(steady(-5 * DAY, 225), steady(0, BEGIN))}, HOUR),
+    _gone("ExhumeAuditStale", {AUDITED: f"{steady(0, BEGIN)} {steady(-5 * DAY, HOUR + 240)} stale"}, HOUR),
 )

@@ -1,6 +1,6 @@
 """Cases for the rules of nodes without the agent. Exporter and kubelet have the label `node` in common, no more."""
 
-from tests.agent.rule_cases import BEGIN, HOUR, Case, fires, rising, silent, steady, then
+from tests.agent.rule_cases import BEGIN, HOUR, Case, climbing, failing, fires, rising, silent, steady, then
 
 _EXPORTER = 'node="n1",instance="10.0.0.1:9100",job="node"'
 _KUBELET = 'node="n1",instance="10.0.0.1:10250",job="kubelet"'
@@ -46,11 +46,45 @@ CASES: tuple[Case, ...] = (
     silent("900 memory cgroups", "NodeMemoryCgroupsMany", {ALL: then(900, before=300)}),
     silent("30 s of many memory cgroups", "NodeMemoryCgroupsMany", {ALL: then(68_680, before=300, lasts=30)}),
     Case(
+        "2,000 memory cgroups and three containers, while every fourth minute a scrape of both jobs fails",
+        ("NodeMemoryCgroupsMany",),
+        {
+            ALL: failing(steady(2000, 225), steady(300, BEGIN)),
+            **{watched: failing(steady(1, 225), steady(1, BEGIN)) for watched in WATCHED},
+        },
+        {
+            870: {"NodeMemoryCgroupsMany": "pending"},
+            930: {"NodeMemoryCgroupsMany": "firing"},
+            945: {"NodeMemoryCgroupsMany": "firing"},
+        },
+    ),
+    Case(
+        "2,000 memory cgroups on a node that is gone",
+        ("NodeMemoryCgroupsMany",),
+        {
+            ALL: f"{steady(300, BEGIN)} {steady(2000, 1200)} stale",
+            **{watched: f"{steady(1, BEGIN + 1200)} stale" for watched in WATCHED},
+        },
+        {1185: {"NodeMemoryCgroupsMany": "firing"}, 1530: {}},
+    ),
+    Case(
         "one more every twenty seconds",
         ("NodeMemoryCgroupLeak",),
         {ALL: _grows(300, 0.05)},
         # An hour and a half must have passed to compare with, and as long is its `for`.
         {600: {}, 90 * 60 + 60: {"NodeMemoryCgroupLeak": "pending"}, 3 * HOUR + 120: {"NodeMemoryCgroupLeak": "firing"}},
+    ),
+    Case(
+        "one more every twenty seconds, while every fiftieth minute a scrape fails",
+        ("NodeMemoryCgroupLeak",),
+        {ALL: f"{steady(300, BEGIN)} {climbing(300, 0.05, 4, 2985)}"},
+        # One fails at 5,985 s and at 8,985 s; those that failed 90 minutes before 8,385 s and 11,385 s are missing then.
+        {
+            90 * 60 + 60: {"NodeMemoryCgroupLeak": "pending"},
+            8985: {"NodeMemoryCgroupLeak": "pending"},
+            3 * HOUR + 120: {"NodeMemoryCgroupLeak": "firing"},
+            11_385: {"NodeMemoryCgroupLeak": "firing"},
+        },
     ),
     Case(
         "a job of every hour that leaves 200, ten minutes late once",

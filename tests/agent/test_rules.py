@@ -212,7 +212,7 @@ def test_whatever_is_put_in_there_are_the_same_rules_or_a_sentence(node: str, jo
     assert [rule["alert"] for rule in rules] == [alert.name for alert in rules_agent.ALERTS]
     exprs = {rule["alert"]: rule["expr"] for rule in rules}
     assert exprs["ExhumeAgentDown"] == f'up{{job="{job}"}} == 0'
-    assert f"and on ({node}) exhume_memory_cgroup_leak_rate > 0\n" in exprs["ExhumeMemoryCgroupLeak"]
+    assert f"and on ({node}) max_over_time(exhume_memory_cgroup_leak_rate[5m]) > 0\n" in exprs["ExhumeMemoryCgroupLeak"]
     assert rules[0]["annotations"]["runbook_url"].startswith(docs.rstrip("/"))
 
 

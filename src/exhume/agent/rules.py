@@ -18,9 +18,19 @@ EDITIONS: Final[tuple[Edition, ...]] = ("agent", "node-exporter")
 SCRAPE_S: Final = 15
 """How often the rules expect to be fed, and are looked at; up to 30 s will do."""
 
+HELD: Final = "5m"
+"""For how long a value that a scrape did not bring is still taken for what it is: as long as Prometheus by itself remembers a
+target that says nothing. A scrape that fails marks every series as gone, and an alert that must hold for an hour without a
+missing value would begin anew with each; after as long ExhumeAgentDown and NodeExporterDown speak."""
+
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RANGE = re.compile(r"(\[|\boffset )(\d+)([smhd])\b")
 _NUMBER = re.compile(r"<(\d+)([smhd])>")
+
+
+def held(series: str) -> str:
+    """What it was when it was last scraped."""
+    return f"last_over_time({series}[{HELD}])"
 
 
 @dataclass(frozen=True, slots=True)

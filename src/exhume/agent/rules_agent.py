@@ -8,18 +8,19 @@ if it is one, because what it broke stays broken.
 
 from typing import Final
 
-from exhume.agent.rules import Alert
+from exhume.agent.rules import HELD, Alert, held
 from exhume.findings.forecast import PAIN
 from exhume.findings.thresholds import Thresholds
 
 _LIMITS = Thresholds()
 DYING = 'exhume_memory_cgroups{state="dying"}'
 LIVE = 'exhume_memory_cgroups{state="live"}'
+_DRIFT, _OVERDUE = (f'exhume_audit_drift{{kind{match}"overdue"}}' for match in ("!=", "="))
 
 
 def _pain_s(over: str) -> str:
     """By least squares, so that a node whose zombies come and go has no slope for long."""
-    return f"clamp_min(({PAIN} - {DYING}) / (deriv({DYING}[{over}]) > 0), 0)"
+    return f"clamp_min(({PAIN} - {held(DYING)}) / (deriv({DYING}[{over}]) > 0), 0)"
 
 
 PAIN_S = _pain_s("1h")
@@ -60,8 +61,8 @@ _VERDICT = _each(
 ALERTS: Final = (
     Alert(
         "ExhumeZombieMemoryCgroups",
-        f"{DYING} >= {_LIMITS.zombies_floor}\nand ignoring (state) {DYING} >= ignoring (state) "
-        f"{_LIMITS.zombies_per_live:g} * {LIVE}",
+        f"{held(DYING)} >= {_LIMITS.zombies_floor}\nand ignoring (state) {held(DYING)} >= ignoring (state) "
+        f"{_LIMITS.zombies_per_live:g} * {held(LIVE)}",
         600,
         "warning",
         f"Many zombie memory cgroups {_WHERE}",
@@ -77,7 +78,8 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeMemoryCgroupLeak",
-        f"{PAIN_S} < <7d>\nand on (NODE) exhume_memory_cgroup_leak_rate > 0\nor\n{_BY_TURNS}",
+        # An agent that was restarted tells no rate for a minute, and then one of a minute, which may be none.
+        f"{PAIN_S} < <7d>\nand on (NODE) max_over_time(exhume_memory_cgroup_leak_rate[{HELD}]) > 0\nor\n{_BY_TURNS}",
         3600,
         "warning",
         f"Memory cgroups leak {_WHERE}",
@@ -211,7 +213,8 @@ ALERTS: Final = (
         "ExhumeAgentStuck",
         "increase(exhume_agent_batches_total[2m]) == 0\n"
         "or\n"
-        "  changes(exhume_agent_judged_timestamp_seconds[5m]) == 0 and exhume_agent_judged_timestamp_seconds offset 5m",
+        "  changes(exhume_agent_judged_timestamp_seconds[5m]) == 0"
+        f" and last_over_time(exhume_agent_judged_timestamp_seconds[{HELD}] offset 5m)",
         300,
         "warning",
         f"exhume's agent answers and no longer records or judges {_WHERE}",
@@ -225,7 +228,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAgentSteppedDown",
-        "exhume_agent_stepped_down == 1",
+        f"{held('exhume_agent_stepped_down')} == 1",
         900,
         "info",
         f"exhume's agent has given up {{{{ $labels.what }}}} {_WHERE}",
@@ -257,7 +260,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAuditDrift",
-        'sum by (NODE, kind) (exhume_audit_drift{kind!="overdue"}) > 0',
+        f"max by (NODE, kind) ({held(_DRIFT)}) > 0",
         3600,
         "info",
         f"What runs by itself {_WHERE} is not what its policy says",
@@ -266,7 +269,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAuditOverdue",
-        'sum by (NODE) (exhume_audit_drift{kind="overdue"}) > 0',
+        f"max by (NODE) ({held(_OVERDUE)}) > 0",
         3600,
         "info",
         f"Reviews of what runs by itself are overdue {_WHERE}",
@@ -275,7 +278,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeAuditStale",
-        "time() - exhume_audit_timestamp_seconds > <3d>",
+        f"time() - {held('exhume_audit_timestamp_seconds')} > <3d>",
         3600,
         "info",
         f"The recurring audit has stopped {_WHERE}",

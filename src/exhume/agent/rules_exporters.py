@@ -8,14 +8,15 @@ loop inside a unit, and no cause.
 
 from typing import Final
 
-from exhume.agent.rules import Alert
+from exhume.agent.rules import HELD, Alert, held
 from exhume.findings.forecast import PAIN
 from exhume.findings.thresholds import Thresholds
 
 _LIMITS = Thresholds()
 _ALL = 'node_cgroups_cgroups{subsys_name="memory"}'
-# cAdvisor has a series for every cgroup that it watches: what lives, or nearly.
-_WATCHED = 'count by (NODE) (container_memory_usage_bytes{id!=""})'
+# cAdvisor has a series for every cgroup that it watches: what lives, or nearly. A scrape of it that fails is borne for less
+# long, because those count that ended meanwhile.
+_WATCHED = 'count by (NODE) (last_over_time(container_memory_usage_bytes{id!=""}[2m]))'
 _KERNEL = 'sum by (NODE, cpu) (rate(node_cpu_seconds_total{mode=~"system|irq|softirq"}[2m]))'
 # Over more than an hour, and held against more than an hour ago: what leaks by a job of every hour does so in steps.
 _GROWS = f"deriv({_ALL}[2h])"
@@ -24,11 +25,11 @@ _WHERE = "on {{ $labels.NODE }}"
 ALERTS: Final = (
     Alert(
         "NodeMemoryCgroupsMany",
-        f"{_ALL} >= {_LIMITS.zombies_floor}\n"
+        f"{held(_ALL)} >= {_LIMITS.zombies_floor}\n"
         "and on (NODE) (\n"
-        f"  sum by (NODE) ({_ALL}) >= {_LIMITS.zombies_per_live + 1:g} * {_WATCHED}\n"
+        f"  max by (NODE) ({held(_ALL)}) >= {_LIMITS.zombies_per_live + 1:g} * {_WATCHED}\n"
         "or\n"
-        f"  sum by (NODE) ({_ALL}) >= {PAIN}\n"
+        f"  max by (NODE) ({held(_ALL)}) >= {PAIN}\n"
         ")",
         900,
         "warning",
@@ -41,7 +42,8 @@ ALERTS: Final = (
     ),
     Alert(
         "NodeMemoryCgroupLeak",
-        f"clamp_min(({PAIN} - {_ALL}) / ({_GROWS} > 0), 0) < <7d>\nand {_ALL} - {_ALL} offset 90m > {_LIMITS.leak_fewest}",
+        f"clamp_min(({PAIN} - {held(_ALL)}) / ({_GROWS} > 0), 0) < <7d>\n"
+        f"and {held(_ALL)} - last_over_time({_ALL}[{HELD}] offset 90m) > {_LIMITS.leak_fewest}",
         5400,
         "warning",
         f"Memory cgroups grow in number {_WHERE}",
