@@ -45,7 +45,8 @@ _WHEN = (
     rb"(?:[.,](?P<iso_fraction>\d{1,9}))?(?: ?(?P<zone>Z|[+-]\d\d:?\d\d|[A-Z]{3,5}))?"
     rb"|(?P<unix>\d{9,10})\.(?P<unix_fraction>\d{6})) (?P<host>[^\s]{1,255}) "
 )
-_TAG = rb"(?:\[\d{1,9}\])?(?:: ?| [^\s]{1,128} [^\s]{1,128} (?:-|\[[^\n]*?\]) ?)"
+# Text in UTF-8 may begin with a mark that says so (RFC 5424, 6.4).
+_TAG = rb"(?:\[\d{1,9}\])?(?:: ?| [^\s]{1,128} [^\s]{1,128} (?:-|\[[^\n]*?\]) ?(?:\xef\xbb\xbf)?)"
 SYSLOG = re.compile(
     _WHEN + b"kernel" + _TAG + rb"(?:\[ *(?P<since_boot>\d{1,9})\.(?P<since_fraction>\d{1,9})\](?: ?\[ *[TC]\d{1,9}\])? ?)?"
 )
