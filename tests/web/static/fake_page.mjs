@@ -1,4 +1,5 @@
 // As much of a page as the panels need that are tested without a browser: elements that hold what they were given.
+import {signal} from '../../../src/exhume/web/static/state.js';
 
 export class Fake {
   constructor(tag) {
@@ -29,10 +30,10 @@ export function fakePage() {
   globalThis.dispatchEvent = () => true;
 }
 
-/** A store that is only what listeners hear of. */
+/** A store without an address. */
 export function fakeStore(state, about) {
   const listeners = [];
-  const store = {
+  return {
     get: () => state,
     set: (patch) => {
       const before = state;
@@ -42,6 +43,6 @@ export function fakeStore(state, about) {
     subscribe: (listener) => listeners.push(listener),
     about: () => about,
     grow: (next) => { about = next; },
+    status: signal({text: '', bad: false}),
   };
-  return store;
 }

@@ -186,8 +186,8 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
   }
 
   return {
-    /** @returns {Promise<About>} */
-    about: () => get('/api/about', null, 'about', Infinity),
+    /** Never kept: a recording that does not grow may do so again. @returns {Promise<About>} */
+    about: () => fetched('/api/about', 'about', (response) => response.json()),
 
     /**
      * What the recording is, and with it the heat map of all of it where the server has that: it is not asked for again.
@@ -292,6 +292,9 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       const name = /filename="([^"/]+)"/.exec(response.headers.get('content-disposition') ?? '')?.[1];
       return {blob: await response.blob(), name: name ?? 'exhume-export'};
     }),
+
+    /** Asks for everything anew from now on. */
+    forget: () => kept.clear(),
 
     /** Ends what runs under a key. @param {string} key */
     abort: (key) => running.get(key)?.abort(),

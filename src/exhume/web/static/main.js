@@ -1,37 +1,16 @@
 // @ts-check
-// Puts the page together: asks what the recording is, makes the one store, gives each picture its place, and looks again
-// every two seconds while the recording grows.
+// Puts the page together: asks what the recording is, makes the one store, and gives each picture its place.
 import {createApi} from './api.js';
 import {applyTheme, followSystem} from './colours.js';
 import {mountHeat} from './heat.js';
-import {createStore, followed} from './state.js';
+import {createStore} from './state.js';
 
 // What is not on the way to the first picture is loaded after it, or while that takes long.
-const LOOK_MS = 2000, TOLD_MS = 8000, UPPER_MS = 250, LOWER_MS = 300;
+const TOLD_MS = 8000, UPPER_MS = 250, LOWER_MS = 300;
 
 /** @param {string} id */
 function place(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {import('./api.js').Api} api @param {import('./state.js').Store} store */
-function watch(api, store) {
-  const look = async () => {
-    let next = store.about();
-    try {
-      next = await api.about();
-      if (store.status.get().bad && store.status.get().text.startsWith('The server')) store.status.set({text: '', bad: false});
-    } catch (error) {
-      store.status.set({text: /** @type {Error} */ (error).message, bad: true});
-    }
-    const before = store.about();
-    if (next.duration_us !== before.duration_us || next.live !== before.live) {
-      store.grow(next);
-      store.set(followed(store.get(), store.about().duration_us));
-    }
-    if (next.live) setTimeout(look, LOOK_MS);
-  };
-  if (store.about().live) setTimeout(look, LOOK_MS);
 }
 
 /** @param {import('./state.js').Store} store */
@@ -103,7 +82,6 @@ async function start() {
   const {mountUpper} = await import('./upper.js');
   mountUpper(place, made, api);
   if (first.notes?.length) made.status.set({text: first.notes.join(' '), bad: false});
-  watch(api, made);
   await Promise.race([heatShown, after(LOWER_MS)]);
   const {mountLower} = await import('./lower.js');
   await mountLower(place, made, api);

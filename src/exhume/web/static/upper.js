@@ -6,6 +6,7 @@ import {mountKeys} from './keys.js';
 import {mountLanes} from './lanes.js';
 import {mountOverview} from './overview.js';
 import {mountToolbar} from './toolbar.js';
+import {watch} from './watch.js';
 
 /** @type {import('./state.js').State['theme'][]} */
 const THEMES = ['auto', 'light', 'dark'];
@@ -22,4 +23,5 @@ export function mountUpper(place, store, api) {
   mountOverview(place('overview'), store, api);
   mountLanes(place('lanes'), store, api);
   mountKeys(store, api, help, nextTheme);
+  watch(api, store);
 }
