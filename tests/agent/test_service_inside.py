@@ -96,7 +96,8 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     assert observed == [new]
     assert inside.value("exhume_findings", "oom", "critical") == 1.0
     found(monkeypatch, oom(50 * SECOND))
-    assert inside.service._judge(seen := batch(103)) == []
+    seen = batch(103)
+    assert inside.service._judge(seen) == []
     assert inside.value("exhume_node_health", "unknown") == 1.0  # nobody saw the cores
     seen["sources"].add(103 * SECOND, "cpu", "on", "", 0)
     assert inside.service._judge(seen) == []
@@ -109,6 +110,20 @@ def test_a_leak_is_no_incident_of_these_kinds_and_the_node_is_not_healthy(
     found(monkeypatch, Finding("memcg-leak", "/docker", "warning", 101 * SECOND, 102 * SECOND, "it leaks", ()))
     assert inside.service._judge(batch(102)) == []
     assert inside.value("exhume_node_health", "warning") == 1.0
+
+
+def test_an_incident_that_lasts_is_pinned_at_its_begin_and_when_the_agent_ends(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins: list[tuple[int, int]] = []
+    monkeypatch.setattr(inside.service._writer, "pin", lambda start, end, _: pins.append((start // SECOND, end // SECOND)))
+    for at in range(1000, 5000, 10):
+        found(monkeypatch, oom(at * SECOND))
+        inside.service._judge(batch(at))
+    assert (min(pins)[0], max(end for _, end in pins)) == (879, 1239)
+    inside.run(lambda: True)
+    assert pins[-1] == (4870, 5110)
+    assert inside.service._writer._retention._pins_go
 
 
 def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,6 +263,41 @@ def test_pins_that_exceed_the_budget_are_told_and_kept(tmp_path: Path) -> None:
     assert Folder(str(tmp_path / "r")).window[0] == BEGIN
 
 
+def test_where_pins_go_an_incident_that_lasts_does_not_end_the_recording(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r", budget_bytes=150_000, segment_ns=3 * SECOND, pins_go=True)
+    store.pin(0, 1 << 62, "everything")
+    for at in range(150):
+        store.append(second(at, names=at == 0))
+        store.settle()
+    assert store._retention.free(at_least=1) == 0  # the disk is full of what others wrote
+    store.close()
+    assert (store.lost, store.troubles) == ({}, [])
+    assert size_of(tmp_path / "r") <= 150_000
+    start, end = Folder(str(tmp_path / "r")).window
+    assert end > BEGIN + 149 * SECOND
+    assert start > BEGIN + 60 * SECOND
+
+
+def test_where_pins_go_they_leave_half_of_the_budget_to_the_last_minutes_and_the_latest_of_them_stay(tmp_path: Path) -> None:
+    store = writer(tmp_path / "r", budget_bytes=150_000, segment_ns=3 * SECOND, pins_go=True)
+    store.pin(0, BEGIN + 60 * SECOND, "long")
+    store.pin(BEGIN + 90 * SECOND, BEGIN + 92 * SECOND, "short")
+    for at in range(200):
+        store.append(second(at, names=at == 0))
+        store.settle()
+    pinned_bytes = store._retention.pinned_bytes
+    store.close()
+    assert not store.lost
+    kept = Folder(str(tmp_path / "r")).segments
+    pinned = [one for one in kept if one.pinned]
+    assert "short" in {one.pinned for one in pinned}
+    assert len(pinned) > 2
+    assert pinned_bytes <= 75_000
+    loose = [one for one in kept if not one.pinned]
+    assert loose[-1].end - loose[0].start >= 20 * SECOND
+    assert loose[-1].end > BEGIN + 199 * SECOND
+
+
 def test_retention_touches_nothing_that_is_not_ours(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -20,6 +20,7 @@ from exhume.agent.judging import judge
 from exhume.agent.limits import FEW_HZ, Cost, Limits, steps
 from exhume.agent.notify import notify
 from exhume.agent.own_cost import children_bytes, ended_children_s
+from exhume.agent.pinning import Pinning
 from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
@@ -99,13 +100,15 @@ class Service:
             # The door first: where it cannot be opened, nothing is left behind.
             self.door = http.Door(address(settings.listen), pages, tls, secret)
             try:
-                self._writer = Writer(settings.dir, self._flight.node, self._about_it(), segment_ns=segment_ns, **kept)
+                about = self._about_it()
+                self._writer = Writer(settings.dir, self._flight.node, about, segment_ns=segment_ns, pins_go=True, **kept)
             except BaseException:
                 self.door.close()
                 raise
         except BaseException:
             self._flight.close()
             raise
+        self._pinning = Pinning()
         self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
         self._verdicts = Verdicts(diagnose, self._verdict, self._tell)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
@@ -140,6 +143,7 @@ class Service:
                     self._go_on()
         finally:
             notify("STOPPING=1")
+            self._pin([])
             self._writer.close()
             self._verdicts.finish()
             self._recurring.close()
@@ -205,7 +209,7 @@ class Service:
         try:
             self.gathered.add(status.rows)
             self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
-            self._incidents(*self._trigger.add(status.rows))
+            self._incidents(self._trigger.add(status.rows)[0])
         except Exception as error:
             # What stumbles over what it sees is no reason to stop seeing.
             self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
@@ -259,15 +263,18 @@ class Service:
         self._standing.found(found, self._kinds, time.monotonic(), recording.on("cpu"))
         if whole:
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
-        return [
+        incidents = [
             Incident(one.kind, one.subject, one.start, one.end, one.summary, one.severity, recording.real_ns(one.start))
             for one in serious
         ]
+        self._pin(incidents)
+        return incidents
 
-    def _incidents(self, new: list[Incident], found: list[Incident]) -> None:
-        around = self.settings.around_s * 10**9
-        for incident in found:
-            self._writer.pin(incident.start - around, incident.end + around, f"{incident.kind}: {incident.summary}")
+    def _pin(self, found: list[Incident]) -> None:
+        for pin in self._pinning.look(found, self.settings.around_s * 10**9):
+            self._writer.pin(*pin)
+
+    def _incidents(self, new: list[Incident]) -> None:
         for incident in new:
             self.gathered.incident(incident.kind)
             self._pusher.incident(incident.start)

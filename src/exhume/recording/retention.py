@@ -1,4 +1,5 @@
-"""What is kept: whole segments go, oldest first, until a recording fits its budget and its age; what is pinned stays."""
+"""What is kept: whole segments go, oldest first, until a recording fits its budget and its age; what is pinned stays,
+or goes last."""
 
 import os
 import threading
@@ -41,8 +42,10 @@ class _Chapter:
 class Retention:
     """Knows the size of everything in a recording without looking again. The writer and the sealing thread both use it."""
 
-    def __init__(self, path: str, budget_bytes: int, keep_ns: int, boot_id: str) -> None:
+    def __init__(self, path: str, budget_bytes: int, keep_ns: int, boot_id: str, pins_go: bool = False) -> None:
+        """`pins_go`: for a recorder that nobody watches, to which what is new is worth more than the oldest pins."""
         self._path = path
+        self._pins_go = pins_go
         self._budget = budget_bytes
         self._keep_ns = keep_ns
         self._boot_id = boot_id
@@ -182,12 +185,25 @@ class Retention:
             before = self.size_bytes
             limit = self._budget - self.headroom - need
             for kept in [one for one in self._kept if not one.pinned]:
-                if self.size_bytes <= limit and at_least <= 0 and not self._too_old(kept, now):
+                if not self._too_old(kept, now):
                     break
                 self._remove(kept)
                 at_least -= 1
+            while (over := self.size_bytes > limit) or at_least > 0:
+                if (first := self._first_to_go(over)) is None:
+                    break
+                self._remove(first)
+                at_least -= 1
             self._drop_empty_chapters()
             return before - self.size_bytes
+
+    def _first_to_go(self, over: bool) -> _Kept | None:
+        """The oldest that is not pinned. Where pins go, they have half of the budget: the last minutes are wanted, too. On a
+        disk that others fill (it is not `over` the budget) no pin goes: that would only make room for them."""
+        loose = next((one for one in self._kept if not one.pinned), None)
+        if self._pins_go and over and (loose is None or self.pinned_bytes > self._budget // 2):
+            return next((one for one in self._kept if one.pinned), loose)
+        return loose
 
     def over(self, need: int) -> bool:
         """Whether this much more would leave too little of the budget."""

@@ -54,8 +54,10 @@ class Writer:
         keep_ns: int = 0,
         segment_ns: int = 60_000_000_000,
         late_ns: int = layout.LATE_NS,
+        pins_go: bool = False,
     ) -> None:
-        """`late_ns`: rows that are older than those before them by more than that have a segment that begins with them."""
+        """`late_ns`: rows that are older than those before them by more than that have a segment that begins with them.
+        `pins_go`: where there is no room otherwise, the oldest of what is pinned goes, too."""
         self.chapter = 1
         """Changes when dictionaries must be written anew: forget then which stacks, frames and threads were written."""
         self.lost: dict[str, int] = {}
@@ -77,7 +79,7 @@ class Writer:
         self._prepare()
         self.next_ids = next_ids(self._path)
         """The first id of stacks, frames and threads that is not taken: they are unique in all of a recording."""
-        self._retention = Retention(self._path, budget_bytes, keep_ns, node.boot_id)
+        self._retention = Retention(self._path, budget_bytes, keep_ns, node.boot_id, pins_go)
         left = self._retention.walk()
         self._jobs: queue.Queue[tuple[str, str] | None] = queue.Queue()
         for job in left:
