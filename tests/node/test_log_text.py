@@ -264,6 +264,8 @@ def test_a_line_that_was_received_late_does_not_move_the_anchor() -> None:
         ('<3>1 2026-11-15T12:04:31+00:00 n kernel - - [meta sequenceId="1"] ', at(2026, 11, 15, 12, 4, 31)),
         ("<3>1 2026-11-15T12:04:31+00:00 n kernel - - - \ufeff", at(2026, 11, 15, 12, 4, 31)),
         ('<3>1 2026-11-15T12:04:31+00:00 n kernel - - [meta sequenceId="1"] \ufeff', at(2026, 11, 15, 12, 4, 31)),
+        ("Nov 15 12:04:31 n kern.err kernel: ", at(2026, 11, 15, 11, 4, 31)),
+        ("2026-11-15T12:04:31.123456+00:00 n kern.emerg kernel: ", at(2026, 11, 15, 12, 4, 31) + 123_456_000),
         ("Sun 2026-11-15 12:04:31 UTC n kernel: ", at(2026, 11, 15, 12, 4, 31)),
         ("Sun 2026-11-15 12:04:31 CET n kernel: ", at(2026, 11, 15, 11, 4, 31)),
         ("1794743071.000001 n kernel: ", 1_794_743_071 * SECOND + 1000),
@@ -273,6 +275,28 @@ def test_every_form_of_a_date_is_read(begin: str, expected: int) -> None:
     log, rows = read(f"{begin}{RESET}\n")
     assert (log.axis, log.node.hostname) == ("wall", "n")
     assert [(row["time"], row["message"]) for row in rows] == [(expected, RESET)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "host"),
+    [("Nov 15 12:{} alpine", "alpine"), ("2026-11-15T12:{}+01:00 alpine", "alpine"), ("Sun Nov 15 12:{} 2026", "")],
+)
+def test_logs_of_busybox_and_openwrt_have_both_clocks_and_tell_who_wrote_a_line(begin: str, host: str) -> None:
+    log, rows = read(
+        f"{begin.format('04:31')} kern.err kernel: [12345.678901] {PAUSED}\n"
+        f"{begin.format('04:31')} daemon.info crond[77]: {PAUSED}\n"
+        f"{begin.format('04:31')} user.notice kernel: [12345.700000] {PAUSED}\n"
+        f"{begin.format('04:32')} kern.warn kernel: [12346.000001] {RESET}\n"
+    )
+    assert (log.axis, log.node.hostname) == ("boot", host)
+    assert brief(rows) == list(zip(TIMES[:2], KINDS[:2], strict=True))
+    assert abs(log.anchors[0].real - log.anchors[0].time + TIMES[0] - at(2026, 11, 15, 11, 4, 31)) < SECOND
+    assert any("1 line that looks like the kernel's was written by a program" in note for note in log.notes)
+    assert not any("other machines" in note for note in log.notes)
+
+
+def test_a_date_with_a_weekday_and_no_level_is_no_log_of_openwrt() -> None:
+    assert not log_text.looks(b"Sun Nov 15 12:04:31 2026 TLS: Initial packet\n" * 3)
 
 
 def test_what_journalctl_prints_with_the_clock_since_boot_is_read() -> None:
@@ -412,6 +436,9 @@ PIECES = st.sampled_from(
         b'         "time":     0.000000,\n',
         b'         "msg": "hrtimer: interrupt took \\ud800 ns"\n',
         f"<3>1 2026-11-15T12:04:31+00:00 n kernel - - - \ufeff[    1.000000] {RESET}\n".encode(),
+        f"Nov 15 12:04:31 h kern.emerg kernel: [    1.000000] {RESET}\n".encode(),
+        f"Sun Nov 15 12:04:31 2026 kern.emerg kernel: [    1.000000] {RESET}\n".encode(),
+        f"Sun Feb 30 12:04:31 9999 user.err kernel: {RESET}\n".encode(),
         b"\n",
         b" kernel",
         b"\x00\xff\x1b[31m",

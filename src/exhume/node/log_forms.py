@@ -38,12 +38,18 @@ MONOTONIC = re.compile(rb"(?P<host>\S{1,255}) (?P<program>[^\s:\[]{1,128})(?:\[\
 COLOUR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-Za-z]")
 
 # RFC 3164; RFC 5424 and rsyslog's own form with the date of RFC 3339; journalctl -o short, short-precise, -iso, -full, -unix.
+# BusyBox has facility and level behind the host; so has logread of OpenWrt, which tells a weekday and a year, but no host.
+_LEVEL = rb"(?:emerg|alert|crit|err|warn|notice|info|debug) "
 _WHEN = (
-    rb"(?:<(?P<priority>\d{1,3})>(?:1 )?)?(?:(?P<month>" + _MONTH + rb") (?P<day>[ \d]\d)(?: (?P<year>\d{4}))? "
+    rb"(?:<(?P<priority>\d{1,3})>(?:1 )?)?"
+    rb"(?:(?P<weekday>[A-Z][a-z]{2} )?(?P<month>" + _MONTH + rb") (?P<day>[ \d]\d)(?: (?P<year>\d{4}))? "
     rb"(?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
     rb"|(?:[A-Z][a-z]{2} )?(?P<iso_year>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T ](?P<iso_clock>\d\d:\d\d:\d\d)"
     rb"(?:[.,](?P<iso_fraction>\d{1,9}))?(?: ?(?P<zone>Z|[+-]\d\d:?\d\d|[A-Z]{3,5}))?"
-    rb"|(?P<unix>\d{9,10})\.(?P<unix_fraction>\d{6})) (?P<host>[^\s]{1,255}) "
+    rb"|(?P<unix>\d{9,10})\.(?P<unix_fraction>\d{6})) "
+    rb"(?(weekday)(?P<late_year>\d{4}) (?=[a-z0-9]{2,8}\.[a-z])|(?P<host>[^\s]{1,255}) )(?:(?P<facility>[a-z0-9]{2,8})\."
+    + _LEVEL
+    + rb")?"
 )
 # Text in UTF-8 may begin with a mark that says so (RFC 5424, 6.4).
 _TAG = rb"(?:\[\d{1,9}\])?(?:: ?| [^\s]{1,128} [^\s]{1,128} (?:-|\[[^\n]*?\]) ?(?:\xef\xbb\xbf)?)"
@@ -116,10 +122,11 @@ def syslog_stamp(match: re.Match[bytes], calendar: Calendar) -> Stamp:
     if of["month"] is not None:
         fraction = of["fraction"]
         month, day = MONTHS[of["month"]], int(of["day"])
-        if of["year"] is None:
+        year = of["year"] or of["late_year"]
+        if year is None:
             wall = calendar.undated(month, day, of["clock"], fraction)
         else:
-            wall = calendar.dated(int(of["year"]), month, day, of["clock"], fraction)
+            wall = calendar.dated(int(year), month, day, of["clock"], fraction)
     elif of["iso_year"] is not None:
         fraction = of["iso_fraction"]
         date = int(of["iso_year"]), int(of["iso_month"]), int(of["iso_day"])

@@ -61,6 +61,7 @@ class _Said(NamedTuple):
 
     stamp: Stamp
     host: bytes
+    """b"" where it tells none."""
 
 
 class LogText(LogImport):
@@ -144,7 +145,7 @@ class LogText(LogImport):
         plain = not any(_both(said.stamp) for said in first)
         last = first if plain else self._lines_at(backwards(self._source, _TAG))[-_PAIRS:] or first
         found = next((match for line in lines if (match := OF_ANYBODY.match(line))), None)
-        self._host = last[-1].host if last else found["host"] if found else b""
+        self._host = last[-1].host if last else found["host"] or b"" if found else b""
         self.node = Node(decode(self._host), "", "", "", 0)
         self.axis = "wall"
         pairs: list[tuple[int, int]] = []
@@ -233,7 +234,7 @@ class LogText(LogImport):
         text = line[match.end() - shift :][:LONGEST]
         if b"#0" in text:
             text = unoctal(text)
-        if not self._matters(text) or self._strange(match["host"]):
+        if not self._matters(text) or self._strange(match["host"] or b""):
             return
         if not of_kernel(match):
             self._impostors += classify(decode(text)) is not None
@@ -282,7 +283,7 @@ class LogText(LogImport):
 
     def _strange(self, host: bytes) -> bool:
         """Whether a line is of another machine. One is called localhost until it learns its name."""
-        if host == self._host or _short(host) in (_short(self._host), b"localhost"):
+        if host == self._host or not host or _short(host) in (_short(self._host), b"localhost"):
             return False
         self._others += 1
         if len(self._strangers) < _SOME_HOSTS:
@@ -391,7 +392,7 @@ def _said(lines: list[bytes], calendar: Calendar) -> list[_Said]:
     """The first and the last lines of the kernel in some of a syslog file."""
     found = [match for line in lines if _TAG in line[:512] and (match := SYSLOG.match(line))]
     edges = found if len(found) <= 2 * _PAIRS else found[:_PAIRS] + found[-_PAIRS:]
-    return [_Said(syslog_stamp(match, calendar), match["host"]) for match in edges]
+    return [_Said(syslog_stamp(match, calendar), match["host"] or b"") for match in edges]
 
 
 def _both(stamp: Stamp) -> bool:
