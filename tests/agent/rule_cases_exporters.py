@@ -1,6 +1,6 @@
 """Cases for the rules of nodes without the agent. Exporter and kubelet have the label `node` in common, no more."""
 
-from tests.agent.rule_cases import BEGIN, HOUR, Case, climbing, failing, fires, rising, silent, steady, then
+from tests.agent.rule_cases import BEGIN, DAY, HOUR, Case, climbing, failing, fires, gone, rising, silent, steady, then
 
 _EXPORTER = 'node="n1",instance="10.0.0.1:9100",job="node"'
 _KUBELET = 'node="n1",instance="10.0.0.1:10250",job="kubelet"'
@@ -26,6 +26,7 @@ ALL = _exporter("node_cgroups_cgroups", 'subsys_name="memory"')
 KERNEL = [_exporter("node_cpu_seconds_total", f'cpu="{cpu}",mode="system"') for cpu in range(4)]
 DROPPED = _exporter("node_softnet_dropped_total", 'cpu="0"')
 CARRIER = _exporter("node_network_carrier_changes_total", 'device="eth0"')
+BOOTED = _exporter("node_boot_time_seconds")
 DIRECT = _exporter("node_vmstat_pgscan_direct")
 RESTARTS = _exporter("node_systemd_service_restart_total", 'name="ecs.service"')
 THROTTLED = _kubelet("container_cpu_cfs_throttled_periods_total", 'pod="a",container="main"')
@@ -39,7 +40,11 @@ BASE = {
     **{watched: steady(1, 4 * HOUR) for watched in WATCHED},
     PERIODS: rising(0, 10, 4 * HOUR),
     DROPPED: steady(0, 4 * HOUR),
+    BOOTED: steady(-10 * DAY, 4 * HOUR),
 }
+# Down for two minutes, from BEGIN on; the kernel that comes back has begun 30 s before.
+_BOOTS = f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(BEGIN + 105, 3 * HOUR)}"
+_CARRIER_BOOTS = f"{steady(6, BEGIN)} stale {gone(120)} {steady(2, 1800)}"
 
 CASES: tuple[Case, ...] = (
     fires("68,680 memory cgroups and three containers", "NodeMemoryCgroupsMany", {ALL: then(68_680, before=300)}, 900),
@@ -102,6 +107,16 @@ CASES: tuple[Case, ...] = (
     silent("packets are dropped for 30 s", "NodePacketsDroppedBySoftnet", {DROPPED: _grows(0, 50, 30)}),
     fires("the link goes and comes back twice", "NodeLinkBounced", {CARRIER: f"{steady(2, BEGIN)} {steady(6, 3 * HOUR)}"}, 60),
     silent("the link stays", "NodeLinkBounced", {CARRIER: steady(6, 4 * HOUR)}),
+    Case("a reboot", ("NodeLinkBounced",), {CARRIER: f"{_CARRIER_BOOTS} {steady(2, HOUR)}", BOOTED: _BOOTS}, silent_until=HOUR),
+    Case(
+        "a reboot, a scrape that fails after it, and a link that goes and comes back half an hour later",
+        ("NodeLinkBounced",),
+        {
+            CARRIER: f"{_CARRIER_BOOTS} {steady(4, HOUR)}",
+            BOOTED: f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(BEGIN + 105, 225)} stale {steady(BEGIN + 105, HOUR)}",
+        },
+        {150: {}, 360: {}, 375: {}, 1920: {}, 1980: {"NodeLinkBounced": "pending"}, 2100: {"NodeLinkBounced": "firing"}},
+    ),
     fires(
         "reclaim and throttling, told by two jobs",
         "NodeReclaimAndThrottling",

@@ -78,7 +78,9 @@ ALERTS: Final = (
     Alert(
         "NodeLinkBounced",
         "sum by (NODE, device) "
-        '(increase(node_network_carrier_changes_total{device!~"(veth|cali|lxc|br|docker|cni|tap).*"}[15m])) >= 2',
+        '(increase(node_network_carrier_changes_total{device!~"(veth|cali|lxc|br|docker|cni|tap).*"}[15m])) >= 2\n'
+        # The kernel begins to count anew, and a link that comes up has changed twice.
+        f"unless on (NODE) time() - {held('node_boot_time_seconds')} < <20m>",
         60,
         "warning",
         f"The link of {{{{ $labels.device }}}} went and came back {_WHERE}",
