@@ -100,9 +100,14 @@ def test_a_heat_map_of_less_counts_less(user: Browser) -> None:
     assert sum(sums(symbol="nr_lru", comm="sshd")) == sum(sums(comm="nobody")) == sum(sums(symbol="nothing")) == 0
 
 
-def test_a_short_window_is_the_same_before_the_outline_is_read(recorded: str, user: Browser) -> None:
+def test_a_short_window_is_the_same_before_the_outline_is_read(
+    recorded: str, user: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     early = browser(view(recorded, ready=False))
     assert early.api("heat", **HELD) == user.api("heat", **HELD)
+    for piece in (600, 2):
+        monkeypatch.setattr("exhume.web.heat._PIECE_S", piece)
+        assert early.api("heat", symbol="read") == user.api("heat", symbol="read")
     overview = early.api("overview", columns=2)
     assert (overview["kernel"], overview["ready"]) == ([None, None], 0.0)
 

@@ -33,7 +33,7 @@ def heat(view: View, query: Query) -> dict[str, Any]:
     ready = 1.0
     if symbol is not None:
         of_symbol(folder, cells, choice, symbol)
-        cells.know(0, view.builder.outline.recorded(cells.wanted.base, cells.wanted.number + 1))
+        _know(view, folder, cells)
     elif choice.cores is not None or choice.of_threads:
         _read(view, folder, cells, choice)
     else:
@@ -49,16 +49,35 @@ def _not_too_many(view: View, folder: Folder, seconds: int) -> None:
 def _all_cores(view: View, folder: Folder, cells: Cells) -> float:
     """From the outline, but for a short window that it does not have yet, or not any more as it is. How much of it is there."""
     outline, base, seconds = view.builder.outline, cells.wanted.base, cells.wanted.number + 1
-    end = min(base + seconds * SECOND, folder.window[1] + 1)
-    known = outline.known(outline.place(base), outline.place(end - 1) + 1)
-    if seconds <= _PIECE_S and (view.store.live or known < 1.0):
+    known = _outlined(view, folder, cells)
+    if seconds <= _PIECE_S and (view.store.live or not known):
         _read(view, folder, cells, Choice())
         return 1.0
     view.builder.begun()
-    ready = 1.0 if known >= 1.0 else view.builder.ready
+    ready = 1.0 if known else view.builder.ready
     for first in range(0, seconds, _PIECE_S):
         cells.add(first, *outline.offsets(base + first * SECOND, min(_PIECE_S, seconds - first)))
     return ready
+
+
+def _outlined(view: View, folder: Folder, cells: Cells) -> bool:
+    """Whether the outline has all of it."""
+    outline, base = view.builder.outline, cells.wanted.base
+    end = min(base + (cells.wanted.number + 1) * SECOND, folder.window[1] + 1)
+    return outline.known(outline.place(base), outline.place(end - 1) + 1) >= 1.0
+
+
+def _know(view: View, folder: Folder, cells: Cells) -> None:
+    """Which seconds were recorded, for what was counted sample by sample: the page keeps it, so it is not left to be read."""
+    base, seconds = cells.wanted.base, cells.wanted.number + 1
+    outlined = not view.store.live and _outlined(view, folder, cells)
+    for first in range(0, seconds, _PIECE_S):
+        start, number = base + first * SECOND, min(_PIECE_S, seconds - first)
+        if outlined:
+            there = view.builder.outline.recorded(start, number)
+        else:
+            there = heat_cells.recorded(folder.summary(start, start + number * SECOND), start, number)
+        cells.know(first, there)
 
 
 def _read(view: View, folder: Folder, cells: Cells, choice: Choice) -> None:
