@@ -70,3 +70,27 @@ def test_a_selection_stays_where_it_is_while_the_recording_grows(page: "Page", g
         page.wait_for_timeout(5000)
         assert counted(page) == before
         assert "sel=5002-5004" in page.url
+
+
+def test_a_flame_graph_that_takes_longer_than_the_recording_takes_to_grow_appears(page: "Page", growing: str) -> None:
+    page.add_init_script("""
+        const asked = window.fetch;
+        window.slow = {ended: 0};
+        window.fetch = async (address, options) => {
+          if (/^.api.(flame|heat)/.test(address)) {
+            await new Promise((done, failed) => {
+              setTimeout(done, 3000);
+              options.signal.addEventListener('abort', () => (window.slow.ended++, failed(options.signal.reason)));
+            });
+          }
+          return asked(address, options);
+        };
+    """)
+    with served(growing) as address:
+        page.goto(address)
+        page.locator("canvas.flame-canvas[data-drawn]").wait_for()
+        before, ended, end = counted(page), page.evaluate("window.slow.ended"), time.monotonic() + 20
+        while counted(page) <= before and time.monotonic() < end:
+            page.wait_for_timeout(500)
+        assert counted(page) > before > 0
+        assert page.evaluate("window.slow.ended") == ended

@@ -9,7 +9,8 @@ import { layOut } from './flame_layout.js';
 import { search, told } from './flame_search.js';
 import { makeTip } from './flame_tip.js';
 import { lines, moment, summary } from './flame_words.js';
-import { chosen } from './state.js';
+import { patient } from './patient.js';
+import { chosen, wentAlong } from './state.js';
 
 /** @typedef {import('./state.js').Store} Store */
 /** @typedef {import('./state.js').State} State */
@@ -22,6 +23,7 @@ import { chosen } from './state.js';
 const ASKED = ['cores', 'comm', 'pid', 'tid', 'cgroup', 'by', 'reverse', 'idle', 'base'];
 /** @type {(keyof State)[]} */
 const LAID_OUT = ['hide', 'side'];
+// A pan changes the window many times a second.
 const PAUSE_MS = 100;
 const ZOOM_MS = 150;
 const LEAST_SEEN = 0.5;
@@ -60,9 +62,10 @@ export function mountFlame(host, store, api) {
 
   /** @type {FlameData | null} */
   let data = null;
+  let covers = chosen(store.get());
   /** @type {Picture | null} */
   let now = null;
-  let [timer, animation, planned] = [0, 0, 0];
+  let [animation, planned] = [0, 0];
   shownPicture = () => now;
 
   const plan = () => {
@@ -83,24 +86,22 @@ export function mountFlame(host, store, api) {
     canvas.dataset.drawn = String(paint(context, now));
   }
 
-  /** Asks for the tree of what is chosen. @param {number} [pause] ms: a pan changes the window many times a second */
-  function ask(pause = 0) {
-    clearTimeout(timer);
-    timer = setTimeout(async () => {
-      const state = store.get();
-      const { from, to } = chosen(state);
-      host.setAttribute('aria-busy', 'true');
-      try {
-        data = await api.flame(from, to, state);
-        take();
-      } catch (error) {
-        if (isAbort(error)) return;
-        data = null;
-        nothing(error instanceof Error ? error.message : String(error), true);
-      }
-      host.removeAttribute('aria-busy');
-    }, pause);
-  }
+  /** Asks for the tree of what is chosen. */
+  const asking = patient(async () => {
+    const state = store.get();
+    const span = chosen(state);
+    host.setAttribute('aria-busy', 'true');
+    try {
+      data = await api.flame(span.from, span.to, state);
+      covers = span;
+      take();
+    } catch (error) {
+      if (isAbort(error)) return;
+      data = null;
+      nothing(error instanceof Error ? error.message : String(error), true);
+    }
+    host.removeAttribute('aria-busy');
+  });
 
   /** @param {string} text @param {boolean} [bad] */
   function nothing(text, bad = false) {
@@ -118,7 +119,7 @@ export function mountFlame(host, store, api) {
   function take() {
     if (data === null) return;
     const state = store.get();
-    const { from, to } = chosen(state);
+    const { from, to } = covers;
     if (data.total === 0 && data.base_total === 0) {
       const idle = state.idle ? '' : ' Idle ones are left out.';
       nothing(`There are no samples between ${moment(store.about(), from)} and ${moment(store.about(), to)} that the filters let through.${idle}`);
@@ -142,7 +143,7 @@ export function mountFlame(host, store, api) {
     if (now === null || data === null) return;
     const { layout } = now;
     const state = store.get();
-    controls.note.textContent = summary(layout, data.baseline ?? null, chosen(state), state.base, store.about());
+    controls.note.textContent = summary(layout, data.baseline ?? null, covers, state.base, store.about());
     if (layout.hiddenCount) {
       const back = element('button', 'flame-back');
       back.setAttribute('type', 'button');
@@ -243,8 +244,11 @@ export function mountFlame(host, store, api) {
   store.subscribe((state, before) => {
     const changed = (/** @type {keyof State} */ key) => JSON.stringify(state[key]) !== JSON.stringify(before[key]);
     const [next, last] = [chosen(state), chosen(before)];
-    if (ASKED.some(changed)) ask();
-    else if (next.from !== last.from || next.to !== last.to) ask(state.selFrom === null ? PAUSE_MS : 0);
+    if (ASKED.some(changed)) asking.ask(0);
+    else if (next.from !== last.from || next.to !== last.to) {
+      if (state.selFrom === null && before.selFrom === null && wentAlong(state, before)) asking.follow(PAUSE_MS);
+      else asking.ask(state.selFrom === null ? PAUSE_MS : 0);
+    }
     if (LAID_OUT.some(changed)) take();
     else if (changed('root')) {
       if (now !== null) now.root = state.root ?? 'top';
@@ -256,5 +260,5 @@ export function mountFlame(host, store, api) {
     controls.show(state, { compared: now !== null && now.layout.compared });
   });
   controls.show(store.get(), { compared: false });
-  ask();
+  asking.ask(0);
 }

@@ -6,6 +6,8 @@ import {between, coreName, lasting, plotOf, told, toTime, toX, widened} from './
 import {bytes, isAbort} from './api.js';
 import {buffer, laid, laneName, marked, plane, scale, SMALL} from './canvas.js';
 import {heatStops, pixel, ramp, rgb, theme, themed} from './colours.js';
+import {patient} from './patient.js';
+import {wentAlong} from './state.js';
 
 const TOP = 4, HEIGHT = 200, SCALE = 22, REST_MS = 80, AGAIN_MS = 1000, SECOND = 1_000_000;
 
@@ -68,7 +70,7 @@ export function mountHeat(element, store, api) {
   let heat = null;
   /** @type {{canvas: HTMLCanvasElement, covers: import('./axis.js').Span} | null} */
   let image = null;
-  let resting = 0, again = 0;
+  let again = 0;
 
   const plot = () => plotOf(picture.width());
   const window_ = () => ({from: store.get().from, to: store.get().to});
@@ -124,7 +126,7 @@ export function mountHeat(element, store, api) {
       element.setAttribute('aria-busy', 'false');
       if (!performance.getEntriesByName('exhume:heat').length) performance.mark('exhume:heat');
       begun();
-      if ((answer.ready ?? 1) < 1) again = setTimeout(refresh, AGAIN_MS);
+      if ((answer.ready ?? 1) < 1) again = setTimeout(asking.run, AGAIN_MS);
     } catch (error) {
       if (isAbort(error)) return;
       begun();
@@ -136,10 +138,7 @@ export function mountHeat(element, store, api) {
       picture.redraw();
     }
   }
-  const rest = () => {
-    clearTimeout(resting);
-    resting = setTimeout(refresh, REST_MS);
-  };
+  const asking = patient(refresh);
 
   /** The moment of a cell: its second by x, the part of the second by y. @param {number} x @param {number} y */
   function at(x, y) {
@@ -241,16 +240,18 @@ export function mountHeat(element, store, api) {
 
   picture.onResize(() => {
     paint();
-    if (heat) rest();
-    else void refresh();
+    if (heat) asking.ask(REST_MS);
+    else void asking.run();
   });
   picture.fit();
   themed.subscribe(paint);
   store.hover.subscribe(picture.redraw);
   store.draft.subscribe(picture.redraw);
   store.subscribe((state, before) => {
-    const keys = /** @type {const} */ (['from', 'to', 'cores', 'comm', 'pid', 'tid', 'cgroup', 'colour']);
-    if (keys.some((key) => state[key] !== before[key])) rest();
+    const keys = /** @type {const} */ (['cores', 'comm', 'pid', 'tid', 'cgroup', 'colour']);
+    const moved = state.from !== before.from || state.to !== before.to;
+    if (keys.some((key) => state[key] !== before[key]) || (moved && !wentAlong(state, before))) asking.ask(REST_MS);
+    else if (moved) asking.follow(REST_MS);
     picture.redraw();
   });
   return shown;

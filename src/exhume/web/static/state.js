@@ -85,6 +85,16 @@ export function followed(state, duration) {
 }
 
 /**
+ * Whether the window only went with a live recording: nobody asked for another one.
+ * @param {State} state
+ * @param {State} before
+ */
+export function wentAlong(state, before) {
+  if (state.follow === '' || state.follow !== before.follow) return false;
+  return state.follow === 'whole' || state.to - state.from === before.to - before.from;
+}
+
+/**
  * The begin of a recording in whole microseconds of its clock.
  * @param {string} startNs
  */
