@@ -160,6 +160,24 @@ def test_a_window_is_what_is_shown(recording: str, capsys: pytest.CaptureFixture
     assert "for 2 s from 08:53:25.250" in text
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--cpu", "0,3", "--no-idle"], "there are no samples of core 0 in this window but idle ones"),
+        (["--cpu", "3,7-9"], "there are no samples of cores 7-9 in this window"),
+    ],
+)
+def test_cores_that_have_no_samples_are_named_and_the_others_shown(
+    options: list[str], says: str, recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["heat", recording, *options]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"exhume: {says}\n"
+    assert [line for line in out.splitlines() if line.startswith(("core", "all"))] == ["core 3"]
+    assert main(["heat", recording, *options, "--json"]) == 0
+    assert [core["core"] for core in json.loads(capsys.readouterr().out)["cores"]] == [3]
+
+
 def test_the_numbers_as_json(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -182,7 +200,8 @@ def test_the_numbers_as_json(recording: str, capsys: pytest.CaptureFixture[str])
         (["--comm", "nosuch"], 3, "no samples that --comm would let through between"),
         (["--pid", "99999999", "--by", "core"], 3, "no samples that --pid would let through between"),
         (["--cgroup", "nosuch", "--json"], 3, "no samples that --cgroup would let through between"),
-        (["--cpu", "77"], 3, "no samples of core 77"),
+        (["--cpu", "77"], 3, "no samples of core 77 in this window\n"),
+        (["--cpu", "0,77", "--no-idle"], 3, "no samples of cores 0,77 in this window but idle ones\n"),
         (["--width", "3"], 64, "--width"),
         (["--from", "+1h"], 3, "not in the recording"),
     ],

@@ -70,11 +70,9 @@ def run(args: argparse.Namespace) -> int:
     span = (window.start, window.end) if args.json else (first, last)
     summary = chosen.summary(folder, *span, choice)
     if args.cpu is not None:
-        missing = sorted(set(args.cpu) - set(summary.core.tolist()))
-        if missing:
-            raise ExhumeError(f"there are no samples of core {missing[0]} in this window")
         from exhume.pictures.heat import of_cores
 
+        args.cpu = _there(args, set(summary.core.tolist()))
         summary = of_cores(summary, args.cpu)
     if not len(summary.time) or (choice.of_threads and _nobody(folder, window, choice, summary)):
         raise ExhumeError(filters.nothing(args, folder, window))
@@ -85,6 +83,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_offsets(args, folder, window, summary)
     return 0
+
+
+def _there(args: argparse.Namespace, seen: set[int]) -> tuple[int, ...]:
+    """Those of the cores that were asked for that have samples. The others are named; alone they are no map."""
+    from exhume.cli.info import ranges
+
+    there, missing = (tuple(core for core in args.cpu if (core in seen) == has) for has in (True, False))
+    if missing:
+        which = f"core{'s' * (len(missing) > 1)} {ranges(missing)}"
+        why = f"there are no samples of {which} in this window{' but idle ones' * args.no_idle}"
+        if not there:
+            raise ExhumeError(why)
+        sys.stderr.write(f"exhume: {why}\n")
+    return there
 
 
 def _nobody(folder: "Folder", window: moments.Window, choice: "Choice", summary: "Summary") -> bool:
