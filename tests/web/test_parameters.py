@@ -107,7 +107,7 @@ def test_ordinary_expressions_are_taken(text: str) -> None:
     [
         *("(a+)+b", "(a*)*", "(a|aa)+$", "((a{1,9}){1,9}){1,9}", "(.*)*x", r"(a)\1", "a*a*a*a*a*b", "(" * 150, "a" * 201, "["),
         *(".?" * 60 + "~", "(a|aa){10}" * 3, ".*.*.*~", r"((\b){999}){999}", "(a*b){3}", "(a|b|cd){1,9}", "x{0,70}" * 3),
-        *("(?=.*)" * 3, "(?>a*)" * 3, "(ab?){0,65535}", "a{1,65}" * 3),
+        *("(?=.*)" * 3, "(?>a*)" * 3, "(ab?){0,65535}", "a{1,65}" * 3, ".*.*.?.?!", ".*" + ".?" * 6 + "!"),
     ],
 )
 def test_expressions_that_can_take_for_ever_are_not(text: str) -> None:
@@ -118,6 +118,22 @@ def test_expressions_that_can_take_for_ever_are_not(text: str) -> None:
 def test_long_names_are_searched_at_their_begin() -> None:
     assert pattern("b").search("a" * 500 + "b")
     assert not pattern("b").search("a" * 600 + "b")
+
+
+def test_a_name_is_searched_once_however_many_threads_have_it() -> None:
+    slow = pattern("[^q]*[^q]*[^q][!~]")
+    began = time.process_time()
+    for _ in range(50):
+        assert not slow.search("/kubepods" * 40)
+        assert slow.search("/kubepods~")
+    assert time.process_time() - began < 3  # one search takes an eighth of a second or more
+
+
+def test_all_names_together_take_a_few_seconds_at_most(user: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.patterns._MOST_S", 0.0)
+    answer = user.get("/api/heat", {"cgroup": "nothing.*like.*it"})
+    assert (answer.status, answer.json()["parameter"]) == (413, "cgroup")
+    assert "takes too long" in answer.json()["error"]
 
 
 BODIES = ("a", ".", "[ab]", "(a|aa)", "(a|b|cd)", "(a?)", "(a{1,2})", r"(\b)", "(a|)", "(?=a)", "(?:aa|a)", "(.a)", "(?>a|aa)")

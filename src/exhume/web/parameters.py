@@ -68,7 +68,7 @@ class Query:
         return self.word(name, ("0", "1"), "1" if otherwise else "0") == "1"
 
     def pattern(self, name: str) -> Searched | None:
-        return self._read(name, pattern, None, "a regular expression that can be used")
+        return self._read(name, lambda text: pattern(text, name), None, "a regular expression that can be used")
 
     def window(self, whole: tuple[int, int], first: str = "from", last: str = "to", cut: bool = True) -> tuple[int, int]:
         """From begin to end, which is outside; all of it if nothing is said. `cut` to what there is."""

@@ -5,12 +5,14 @@ and each repetition that may be longer or shorter multiplies the ways in which i
 """
 
 import re
+import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
+
+from exhume.web.replies import Complaint
 
 LONGEST = 200
 MOST_WAYS = 1_000
@@ -19,21 +21,36 @@ MOST_ENDLESS = 2
 MOST_SEARCHED = 512
 # What may be so much longer than it must be is as good as endless.
 _LONG = 64
-# A long repetition and so many ways take as long as the most ways do alone.
-_OF_ENDLESS = 8
+# A long repetition and so many ways take as long as the most ways do alone. With two of them two ways are left: each takes up
+# to a second over a name of that length.
+_OF_ENDLESS = 22
+# All names that a question looks at take no longer together.
+_MOST_S = 5.0
 _MOST_STEPS = 1_000
 _REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
 
 
-@dataclass(frozen=True, slots=True)
 class Searched:
-    """An expression that was looked at, and looks at no more than the begin of long names."""
+    """An expression that was looked at, and looks at no more than the begin of long names. It lives as long as a question: a
+    name that many threads have, in every segment, is searched once."""
 
-    pattern: str
-    compiled: re.Pattern[str]
+    def __init__(self, text: str, compiled: re.Pattern[str], parameter: str) -> None:
+        self.pattern = text
+        self._compiled, self._parameter = compiled, parameter
+        self._found: dict[str, bool] = {}
+        self._took_s = 0.0
 
     def search(self, text: str) -> object:
-        return self.compiled.search(text, 0, MOST_SEARCHED)
+        """None if it is not found. Raises Complaint where all of it takes too long."""
+        found = self._found.get(text)
+        if found is None:
+            if self._took_s > _MOST_S:
+                told = "takes too long over the names of this window: leave repetitions out, or choose a shorter window"
+                raise Complaint(413, f"the expression {told}", self._parameter)
+            began = time.thread_time()
+            found = self._found[text] = self._compiled.search(text, 0, MOST_SEARCHED) is not None
+            self._took_s += time.thread_time() - began
+        return found or None
 
 
 class _Cost(NamedTuple):
@@ -44,7 +61,7 @@ class _Cost(NamedTuple):
     """That it takes at least, however short the name: what has no width may be repeated, too."""
 
 
-def pattern(text: str) -> Searched:
+def pattern(text: str, parameter: str = "") -> Searched:
     """Raises ValueError with the reason."""
     if len(text) > LONGEST:
         raise ValueError(f"it is longer than {LONGEST} characters")
@@ -59,7 +76,7 @@ def pattern(text: str) -> Searched:
         raise ValueError(f"it has more than {MOST_ENDLESS} long repetitions such as * or +")
     if cost.ways * _OF_ENDLESS**cost.endless > MOST_WAYS or cost.steps > _MOST_STEPS:
         raise ValueError("it can match in too many ways, which can take for ever: leave choices and repetitions out")
-    return Searched(text, found)
+    return Searched(text, found, parameter)
 
 
 def _cost(parsed: Iterable[Any]) -> _Cost:
