@@ -201,3 +201,22 @@ def test_nor_where_they_do_not_tell_of_cores(tmp_path: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "idle" not in out
     assert "Cores      not told" in out
+
+
+@pytest.mark.parametrize(
+    ("begin", "lasts", "busy", "samples"),
+    [
+        ("+2s", "200ms", 20, 80),
+        ("+2.5s", "200ms", 0, 80),
+        ("+2s", "1s", 20, 400),
+        ("+2.1s", "2s", 40, 800),
+        ("+4.9s", "3.2s", 370, 1280),
+    ],
+)
+def test_idle_of_a_window_is_that_of_its_samples_and_not_of_whole_seconds(
+    begin: str, lasts: str, busy: int, samples: int, recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", recording, "--from", begin, "--for", lasts, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["samples"]
+    assert found["count"] == samples
+    assert found["idle_ratio"] == pytest.approx(1 - busy / samples, abs=1e-4)

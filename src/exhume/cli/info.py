@@ -185,10 +185,20 @@ def _summary(folder: "Folder", window: moments.Window | None, choice: "Choice") 
     from exhume.recording import chosen as those
     from exhume.recording.summary import join, summarise
 
-    if choice.of_threads or not choice.idle or choice.cores is not None:
-        found = those.samples(folder, *_bounds(window), choice)
+    def counted(start: int | None, end: int | None) -> "Summary":
+        found = those.samples(folder, start, end, choice)
         return join([summarise(part["time"], part["core"], those.classes(chapter, part)) for chapter, part in found])
-    return folder.summary() if window is None else folder.summary(window.start, window.end)
+
+    if choice.of_threads or not choice.idle or choice.cores is not None:
+        return counted(*_bounds(window))
+    if window is None:
+        return folder.summary()
+    first, last = -(-window.start // SECOND) * SECOND, window.end // SECOND * SECOND
+    if first >= last:
+        return counted(window.start, window.end)
+    # It has whole seconds: the window's first and last may be parts of one.
+    edges = [counted(start, end) for start, end in ((window.start, first), (last, window.end)) if start < end]
+    return join([folder.summary(first, last), *edges])
 
 
 def _rows(folder: "Folder", table: str, window: moments.Window | None, choice: "Choice") -> int:
