@@ -46,6 +46,7 @@ KSWAPD = at("exhume_reclaim_pages_total", 'by="kswapd",action="scanned"')
 THROTTLED = at("exhume_cpu_throttled_periods_total")
 PERIODS = at("exhume_cpu_quota_periods_total")
 STEPPED = at("exhume_agent_stepped_down", 'what="samples"')
+LOST, SAMPLES_LOST = (at("exhume_agent_lost_total", f'what="{what}"') for what in ("rows, disk full", "samples"))
 OVERDUE = at("exhume_audit_drift", 'kind="overdue"')
 NEW = at("exhume_audit_drift", 'kind="new"')
 AUDITED = at("exhume_audit_timestamp_seconds")
@@ -409,6 +410,20 @@ CASES: tuple[Case, ...] = (
     silent("30 s without it", "ExhumeAgentSteppedDown", {STEPPED: then(1, before=None, lasts=30)}),
     _fails("ExhumeAgentSteppedDown", {STEPPED: failing(steady(1, 225), gone(BEGIN))}, 900),
     _gone("ExhumeAgentSteppedDown", {STEPPED: f"{gone(BEGIN)} {steady(1, 1140)} stale"}, 900),
+    # The recording. The series begins with the first rows that are lost.
+    fires("a disk that stays full", "ExhumeRecordingLost", {LOST: f"{gone(BEGIN)} {rising(40, 20, 3 * HOUR)}"}, 900),
+    _fails("ExhumeRecordingLost", {LOST: failing(rising(40, 20, 225), gone(BEGIN))}, 900),
+    Case(
+        "a disk that is full and has room again",
+        ("ExhumeRecordingLost",),
+        {LOST: f"{gone(BEGIN)} {rising(40, 20, 1200)} {steady(24_040, HOUR)}"},
+        {1185: {"ExhumeRecordingLost": "firing"}, 1530: {}},
+    ),
+    silent("rows that were lost long ago", "ExhumeRecordingLost", {LOST: steady(4000, 4 * HOUR)}),
+    silent("stack samples that are lost are not the recording", "ExhumeRecordingLost", {SAMPLES_LOST: _grows(0, 1)}),
+    silent(
+        "a disk that is full for 30 s", "ExhumeRecordingLost", {LOST: f"{gone(BEGIN)} {rising(40, 20, 30)} {steady(640, HOUR)}"}
+    ),
     # Profiles
     Case(
         "a receiver that is away",

@@ -43,7 +43,8 @@ BASE = {
     BOOTED: steady(-10 * DAY, 4 * HOUR),
 }
 # Down for two minutes, from BEGIN on; the kernel that comes back has begun 30 s before.
-_BOOTS = f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(BEGIN + 105, 3 * HOUR)}"
+_BOOTED = BEGIN + 105
+_BOOTS = f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(_BOOTED, 3 * HOUR)}"
 _CARRIER_BOOTS = f"{steady(6, BEGIN)} stale {gone(120)} {steady(2, 1800)}"
 
 CASES: tuple[Case, ...] = (
@@ -113,7 +114,7 @@ CASES: tuple[Case, ...] = (
         ("NodeLinkBounced",),
         {
             CARRIER: f"{_CARRIER_BOOTS} {steady(4, HOUR)}",
-            BOOTED: f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(BEGIN + 105, 225)} stale {steady(BEGIN + 105, HOUR)}",
+            BOOTED: f"{steady(-10 * DAY, BEGIN)} stale {gone(120)} {steady(_BOOTED, 225)} stale {steady(_BOOTED, HOUR)}",
         },
         {150: {}, 360: {}, 375: {}, 1920: {}, 1980: {"NodeLinkBounced": "pending"}, 2100: {"NodeLinkBounced": "firing"}},
     ),

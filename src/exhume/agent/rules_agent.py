@@ -238,6 +238,18 @@ ALERTS: Final = (
         action="Find out what makes the node dear to watch, or raise agent.cpu_limit_ratio or agent.memory_limit_mib.",
     ),
     Alert(
+        "ExhumeRecordingLost",
+        'sum by (NODE, what) (increase(exhume_agent_lost_total{what=~"rows, .*"}[5m])) > 0',
+        900,
+        "warning",
+        f"exhume's agent cannot keep what it records {_WHERE}",
+        f'{{{{ printf "%.0f" $value }}}} rows in five minutes are lost {_WHERE} ({{{{ $labels.what }}}}), for a '
+        "quarter of an hour: of an incident that comes now there is no recording."
+        + _each("exhume_agent_disk_bytes{NODE=%q}", " The recording has {{ .Value | humanize1024 }}B."),
+        action="Make room on the disk of the recording, or raise agent.budget_mib. On the node, `sudo exhume info "
+        "/var/lib/exhume/recording` says what it has, and the agent's log what could not be written.",
+    ),
+    Alert(
         "ExhumeProfilesNotPushed",
         'sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[10m])) > 0\n'
         "or\n"
