@@ -22,6 +22,8 @@ from exhume.findings.model import Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import sources
 from exhume.recorder.flight import Flight, Options
+from exhume.recorder.trigger import Incident
+from exhume.recorder.verdicts import Case
 from tests.agent.made import SECOND, batch
 from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
 
@@ -124,6 +126,24 @@ def test_an_incident_that_lasts_is_pinned_at_its_begin_and_when_the_agent_ends(
     inside.run(lambda: True)
     assert pins[-1] == (4870, 5110)
     assert inside.service._writer._retention._pins_go
+
+
+def test_what_goes_on_is_asked_for_again_unless_verdicts_are_given_up(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(inside.service._verdicts, "ask", lambda new, going: asked.append((len(new), len(going))))
+    incident = Incident("oom", "/pod", 1, 2, "killed")
+    inside.service._incidents([], [incident])
+    inside.service._incidents([incident], [incident])
+    monkeypatch.setattr(type(inside.service._limits), "given_up", ("verdicts",))
+    inside.service._incidents([incident], [incident])
+    assert asked == [(0, 1), (1, 1)]
+
+
+def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Inside) -> None:
+    report = {"health": "critical", "verdict": {"cause": "memcg-walk", "subject": "/ecs", "confidence": 0.9, "summary": "s"}}
+    inside.service._verdicts._given(Case(Incident("oom", "/pod", 1, 2, "killed"), renewed=True), report)
+    assert (inside.value("exhume_verdict_timestamp_seconds") or 0.0) > 1_700_000_000.0
+    assert inside.said == []
 
 
 def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

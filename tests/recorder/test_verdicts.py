@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exhume.recorder import verdicts
 from exhume.recorder.trigger import Incident
-from exhume.recorder.verdicts import AGAIN_S, APART_S, NICE, SAME_S, TRIES, Agenda, Case, Verdicts
+from exhume.recorder.verdicts import AGAIN_S, APART_S, NICE, RENEW_S, SAME_S, TRIES, Agenda, Case, Verdicts
 
 
 def incident(kind: str = "napi-starved", subject: str = "eth0", severity: str = "warning") -> Incident:
@@ -90,6 +90,49 @@ def test_the_same_verdict_is_told_once_a_minute_and_no_verdict_not_at_all() -> N
     assert not agenda.done(case, report(None, "", "unknown"), 33.0)
 
 
+def test_one_that_does_not_come_is_tried_again_as_one_without_a_cause_is() -> None:
+    agenda = Agenda()
+    agenda.ask([incident()], 0.0)
+    now, attempts = 0.0, []
+    while (case := agenda.take(now)) is not None:
+        attempts.append(case.attempt)
+        agenda.failed(case, now + 60.0)
+        assert agenda.due() in (None, now + 60.0 + AGAIN_S)
+        now += 60.0 + AGAIN_S
+    assert attempts == [1, 2, 3]
+
+
+def test_what_goes_on_is_judged_anew_every_ten_minutes_once_and_told_when_it_has_changed() -> None:
+    agenda = Agenda()
+    taken: list[tuple[int, Case]] = []
+    told: list[int] = []
+    for now in range(0, 3600, 10):
+        agenda.ask([incident()] if not now else [], now)
+        agenda.renew([incident(), incident("nic-reset", severity="critical")], now)
+        if (case := agenda.take(now)) is not None:
+            taken.append((now, case))
+            cause = None if now == 1200 else "memcg-leak"
+            if agenda.done(case, report(cause), now + 1):
+                told.append(now)
+    worst = Case(incident("nic-reset", severity="critical"), renewed=True)
+    assert taken == [(0, Case(incident())), *((round(RENEW_S) * turn, worst) for turn in range(1, 6))]
+    assert told == [0, 1200, 1800]
+    agenda.renew([], 10_000.0)
+    assert agenda.due() is None
+
+
+def test_where_something_new_was_judged_what_goes_on_need_not_be() -> None:
+    agenda = Agenda()
+    agenda.ask([incident()], 0.0)
+    agenda.take(0.0)
+    agenda.ask([incident(subject="eth1")], 500.0)
+    assert agenda.take(500.0) is not None
+    agenda.renew([incident()], 700.0)
+    assert agenda.due() is None
+    agenda.renew([incident()], 500.0 + RENEW_S)
+    assert agenda.take(500.0 + RENEW_S) == Case(incident(), renewed=True)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 20)), max_size=60))
 def test_however_they_come_no_two_are_closer_and_none_is_repeated_within_a_minute(asked: list[tuple[str, float]]) -> None:
     agenda, now = Agenda(), 0.0
@@ -154,6 +197,30 @@ def test_a_child_that_fails_is_a_sentence(script: str, says: str) -> None:
     assert listener.heard.wait(30)
     watching.finish()
     assert (listener.troubles, listener.told) == ([says], [])
+
+
+def test_a_child_that_fails_is_run_again_and_each_verdict_is_given_where_only_the_first_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "AGAIN_S", 0.01)
+    monkeypatch.setattr(verdicts, "APART_S", 0.01)
+    monkeypatch.setattr(verdicts, "RENEW_S", 0.5)
+    mark, found = tmp_path / "tried", json.dumps(report())
+    first = f"import os, sys\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close(); sys.exit('not now')\n"
+    listener, given = Listener(), threading.Semaphore(0)
+    command = [sys.executable, "-S", "-c", f"{first}print({found!r})"]
+    watching = Verdicts(command, listener.tell, listener.trouble, lambda *_: given.release())
+    watching.ask([incident()])
+    assert given.acquire(timeout=30)
+    for _ in range(600):
+        watching.ask([], [incident()])
+        if given.acquire(timeout=0.05):
+            break
+    else:
+        pytest.fail("it was not renewed")
+    watching.finish()
+    assert listener.troubles == ["no verdict: not now"]
+    assert [case.attempt for case, _ in listener.told] == [2]
 
 
 def test_a_program_that_is_not_there_is_a_sentence() -> None:

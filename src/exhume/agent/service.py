@@ -110,7 +110,7 @@ class Service:
             raise
         self._pinning = Pinning()
         self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
-        self._verdicts = Verdicts(diagnose, self._verdict, self._tell)
+        self._verdicts = Verdicts(diagnose, self._say_verdict, self._tell, self._verdict)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
     # The pages
@@ -209,7 +209,7 @@ class Service:
         try:
             self.gathered.add(status.rows)
             self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
-            self._incidents(self._trigger.add(status.rows)[0])
+            self._incidents(*self._trigger.add(status.rows))
         except Exception as error:
             # What stumbles over what it sees is no reason to stop seeing.
             self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
@@ -274,16 +274,18 @@ class Service:
         for pin in self._pinning.look(found, self.settings.around_s * 10**9):
             self._writer.pin(*pin)
 
-    def _incidents(self, new: list[Incident]) -> None:
+    def _incidents(self, new: list[Incident], found: list[Incident]) -> None:
         for incident in new:
             self.gathered.incident(incident.kind)
             self._pusher.incident(incident.start)
             self._say(f"pinned: {incident.kind}: {printable(incident.summary)}")
         if "verdicts" not in self._limits.given_up:
-            self._verdicts.ask(new)
+            self._verdicts.ask(new, found)
 
     def _verdict(self, case: Case, report: Report) -> None:
         self._standing.verdict(report, time.monotonic(), time.time())
+
+    def _say_verdict(self, case: Case, report: Report) -> None:
         verdict = report["verdict"]
         sure = f" (confidence {verdict['confidence']:.0%})" if verdict["cause"] is not None else ""
         self._say(f"{report['health']}: {printable(str(verdict['summary']), 500)}{sure}")

@@ -2,7 +2,8 @@
 
 The recorder itself judges without samples, which only tells that something is wrong. Why is worked out from what it has
 written, by a process of its own, so that nothing holds the recorder up: one at a time, some seconds apart, and for the same
-incident once a minute. A verdict that names no cause is tried again when there is more to see.
+incident once a minute. A verdict that names no cause, or that did not come, is tried again when there is more to see; one on
+what goes on is renewed now and then.
 """
 
 import json
@@ -27,6 +28,8 @@ SAME_S = 60.0
 APART_S = 3.0
 AGAIN_S = 5.0
 TRIES = 3
+# What goes on is judged anew so often: the alerts of the agent believe a verdict for 17 minutes.
+RENEW_S = 600.0
 PATIENCE_S = 60.0
 NICE = 10
 _SEVERITIES = ("info", "warning", "critical")
@@ -37,6 +40,8 @@ class Case(NamedTuple):
 
     incident: Incident
     attempt: int = 1
+    renewed: bool = False
+    """There was a verdict before, or there should have been, and it still goes on."""
 
 
 class Agenda:
@@ -48,6 +53,9 @@ class Agenda:
         self._waiting: list[Incident] = []
         self._again: tuple[float, Case] | None = None
         self._free = 0.0
+        self._taken = -RENEW_S
+        self._last: tuple[object, ...] = ()
+        """What was told last."""
 
     def ask(self, incidents: Iterable[Incident], now: float) -> None:
         self._asked = {key: at for key, at in self._asked.items() if now - at < SAME_S}
@@ -56,6 +64,11 @@ class Agenda:
             if key not in self._asked:
                 self._asked[key] = now
                 self._waiting.append(incident)
+
+    def renew(self, going: Iterable[Incident], now: float) -> None:
+        """What goes on, the worst of it, if nothing was diagnosed for long."""
+        if now - self._taken >= RENEW_S and not self._waiting and self._again is None and (going := list(going)):
+            self._again = now, Case(_worst(going), renewed=True)
 
     def due(self) -> float | None:
         """When there is something to do; None if there is nothing."""
@@ -68,9 +81,9 @@ class Agenda:
         due = self.due()
         if due is None or due > now:
             return None
-        self._free = now + APART_S
+        self._free, self._taken = now + APART_S, now
         if self._waiting:
-            worst = max(self._waiting, key=lambda each: _SEVERITIES.index(each.severity))
+            worst = _worst(self._waiting)
             self._waiting, self._again = [], None
             return Case(worst)
         assert self._again is not None
@@ -80,25 +93,43 @@ class Agenda:
     def done(self, case: Case, report: Report, now: float) -> bool:
         """Whether to tell this verdict; one without a cause is worked on again."""
         verdict = report["verdict"]
-        if verdict["cause"] is None and case.attempt < TRIES:
-            self._again = now + AGAIN_S, case._replace(attempt=case.attempt + 1)
-        if report["health"] in ("healthy", "unknown"):
+        if verdict["cause"] is None:
+            self.failed(case, now)
+        if not _tells(report):
             return False
         self._told = {key: at for key, at in self._told.items() if now - at < SAME_S}
         key = report["health"], verdict["cause"], verdict["subject"]
-        if key in self._told:
+        if key in self._told or (case.renewed and key == self._last):
             return False
-        self._told[key] = now
+        self._told[key], self._last = now, key
         return True
+
+    def failed(self, case: Case, now: float) -> None:
+        """It said nothing: it is tried again, soon if it is new, else when it is renewed."""
+        if case.attempt < TRIES and not case.renewed:
+            self._again = now + AGAIN_S, case._replace(attempt=case.attempt + 1)
+
+
+def _worst(incidents: Iterable[Incident]) -> Incident:
+    return max(incidents, key=lambda each: _SEVERITIES.index(each.severity))
+
+
+def _tells(report: Report) -> bool:
+    return report["health"] not in ("healthy", "unknown")
 
 
 class Verdicts:
-    """A thread that waits for children and tells what they found. `tell` and `trouble` are called in that thread."""
+    """A thread that waits for children and tells what they found. What it is given to call is called in that thread."""
 
     def __init__(
-        self, command: Sequence[str], tell: Callable[[Case, Report], None], trouble: Callable[[str], None] = lambda _: None
+        self,
+        command: Sequence[str],
+        tell: Callable[[Case, Report], None],
+        trouble: Callable[[str], None] = lambda _: None,
+        given: Callable[[Case, Report], None] = lambda *_: None,
     ) -> None:
-        self._command, self._tell, self._trouble = command, tell, trouble
+        """`tell` hears of a verdict that is news, `given` of each one, also where the same was told before."""
+        self._command, self._tell, self._trouble, self._given = command, tell, trouble, given
         self._agenda = Agenda()
         self._child: subprocess.Popen[bytes] | None = None
         self._ends = False
@@ -106,11 +137,12 @@ class Verdicts:
         self._thread = threading.Thread(target=self._run, name="verdicts", daemon=True)
         self._thread.start()
 
-    def ask(self, incidents: list[Incident]) -> None:
-        """Returns at once."""
-        if incidents:
+    def ask(self, incidents: list[Incident], going: Sequence[Incident] = ()) -> None:
+        """Returns at once. `going` are those that are not new: a verdict on them is renewed every ten minutes."""
+        if incidents or going:
             with self._changed:
                 self._agenda.ask(incidents, time.monotonic())
+                self._agenda.renew(going, time.monotonic())
                 self._changed.notify()
 
     def finish(self, patience_s: float = 10.0) -> None:
@@ -126,11 +158,15 @@ class Verdicts:
     def _run(self) -> None:
         while (case := self._next()) is not None:
             report = self._diagnose()
-            if report is not None:
-                with self._changed:
-                    worth = self._agenda.done(case, report, time.monotonic())
-                if worth:
-                    self._tell(case, report)
+            with self._changed:
+                if report is None:
+                    self._agenda.failed(case, time.monotonic())
+                    continue
+                worth = self._agenda.done(case, report, time.monotonic())
+            if _tells(report):
+                self._given(case, report)
+            if worth:
+                self._tell(case, report)
 
     def _next(self) -> Case | None:
         with self._changed:
