@@ -1,14 +1,22 @@
 """The configuration file: one TOML file, checked key by key, so that a mistake is named by its place."""
 
 import os
+import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
 from exhume.errors import UsageError
+from exhume.text import printable
 
 PATH = "/etc/exhume/exhume.toml"
 SECTIONS = ("thresholds", "record", "agent")
+
+# What Kubernetes puts into every pod for a Service of its namespace, after the Service's name, which may begin as ours do.
+_OF_A_SERVICE = re.compile(
+    r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=|\w+_PORT=\w+://"
+)
 
 T = TypeVar("T")
 
@@ -50,10 +58,7 @@ def section(document: dict[str, Any], name: str, into: type[T], apart: tuple[str
         if key in apart:
             continue
         if key not in known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(key, known, 1)
-            raise UsageError(f"{name}.{key} is not known" + (f", did you mean {near[0]}?" if near else ""))
+            raise _unknown(f"{name}.{key}", key, known)
         taken[key] = _value(f"{name}.{key}", str(known[key].type), value)
     return into(**taken)
 
@@ -61,12 +66,32 @@ def section(document: dict[str, Any], name: str, into: type[T], apart: tuple[str
 def from_environment(prefix: str, into: type[T], apart: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the environment says of a section's keys: PREFIX_KEY; a list's items are apart by commas."""
     found: dict[str, Any] = {}
-    for field in fields(into):  # type: ignore[arg-type]
-        variable = f"{prefix}_{field.name}".upper()
+    for variable, field in variables(prefix, into, apart).items():
         text = os.environ.get(variable)
-        if text is not None and field.name not in apart:
+        if text is not None:
             found[field.name] = _value(variable, str(field.type), _read(variable, str(field.type), text))
     return found
+
+
+def variables(prefix: str, into: type[Any], apart: tuple[str, ...] = ()) -> dict[str, Field[Any]]:
+    """What the environment calls a section's keys."""
+    return {f"{prefix}_{field.name}".upper(): field for field in fields(into) if field.name not in apart}
+
+
+def refuse_unknown(prefix: str, known: Iterable[str]) -> None:
+    """A variable that begins as ours do and is none of them is a mistake, and not the cluster's."""
+    names = sorted(known)
+    for variable, text in sorted(os.environ.items()):
+        ours = variable.startswith(f"{prefix}_") and not _OF_A_SERVICE.match(f"{variable}={text}")
+        if ours and variable not in names:
+            raise _unknown(variable, variable, names)
+
+
+def _unknown(path: str, key: str, known: Iterable[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, known, 1)
+    return UsageError(f"{printable(path)} is not known" + (f", did you mean {near[0]}?" if near else ""))
 
 
 def _value(path: str, kind: str, value: Any) -> Any:

@@ -1,6 +1,7 @@
 """What can be set: file, environment, flags, each above the one before; every mistake named by its place."""
 
 import os
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from exhume.agent import settings
 from exhume.agent.settings import Audit, Push, Settings, address, as_toml, read
+from exhume.config import variables
 from exhume.errors import UsageError
 from tests.recorders import exhume
 
@@ -95,9 +97,54 @@ def test_a_mistake_in_the_environment_is_named_by_its_variable(monkeypatch: pyte
 def test_what_a_cluster_puts_into_the_environment_for_a_service_of_our_name_is_no_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("EXHUME_AGENT_PORT", "tcp://10.0.0.1:9464")
-    monkeypatch.setenv("EXHUME_AGENT_SERVICE_HOST", "10.0.0.1")
+    for service in ("EXHUME_AGENT", "EXHUME_AGENT_PUSH", "EXHUME_AGENT_METRICS"):
+        monkeypatch.setenv(f"{service}_PORT", "tcp://10.0.0.1:9464")
+        monkeypatch.setenv(f"{service}_PORT_9464_TCP", "tcp://10.0.0.1:9464")
+        for rest in ("PROTO", "PORT", "ADDR"):
+            monkeypatch.setenv(f"{service}_PORT_9464_TCP_{rest}", "tcp")
+        for rest in ("HOST", "PORT", "PORT_METRICS"):
+            monkeypatch.setenv(f"{service}_SERVICE_{rest}", "10.0.0.1")
     assert read()[0] == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("EXHUME_AGENT_AUTHFILE", "EXHUME_AGENT_AUTHFILE is not known, did you mean EXHUME_AGENT_AUTH_FILE?"),
+        ("EXHUME_AGENT_PUSH_ADDRESS", "EXHUME_AGENT_PUSH_ADDRESS is not known"),
+        ("EXHUME_AGENT_PUSH", "EXHUME_AGENT_PUSH is not known"),
+        ("EXHUME_AGENT_hz", "EXHUME_AGENT_hz is not known"),
+        ("EXHUME_AGENT_PORT", "EXHUME_AGENT_PORT is not known"),
+        ("EXHUME_AGENT_A\x1b[2J", r"EXHUME_AGENT_A\x1b[2J is not known"),
+    ],
+)
+def test_a_variable_that_is_none_is_named_and_what_it_holds_is_not(
+    monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    monkeypatch.setenv(name, "9464-secret")
+    with pytest.raises(UsageError) as refused:
+        read()
+    assert str(refused.value).startswith(says)
+    assert "9464" not in str(refused.value)
+
+
+def test_variables_that_are_not_the_agents_are_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EXHUME_NODE_NAME", "EXHUME_AGENTS_HZ", "EXHUME_SEGMENT_S"):
+        monkeypatch.setenv(name, "x")
+    assert read()[0] == Settings()
+
+
+def test_what_is_deployed_and_documented_names_no_variable_that_there_is_not() -> None:
+    apart = settings._APART
+    known = {*variables("EXHUME_AGENT", Settings, tuple(apart))}
+    known |= {name for part, kind in apart.items() for name in variables(f"EXHUME_AGENT_{part}", kind)}
+    top = Path(__file__).resolve().parent.parent.parent
+    files = [*top.glob("deploy/**/*"), *top.glob("docs/*.md"), top / "README.md"]
+    named = {
+        name for path in files if path.is_file() for name in re.findall(rb"EXHUME_AGENT_[A-Z0-9_]*[A-Z0-9]", path.read_bytes())
+    }
+    assert b"EXHUME_AGENT_KUBERNETES_NODE_NAME" in named
+    assert {name.decode() for name in named} <= known
 
 
 def test_addresses() -> None:

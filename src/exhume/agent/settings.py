@@ -2,10 +2,11 @@
 
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 from exhume.agent.cluster_report import Kubernetes
-from exhume.config import from_environment, load, section
+from exhume.config import from_environment, load, refuse_unknown, section, variables
 from exhume.errors import UsageError
 from exhume.findings.thresholds import Thresholds
 
@@ -67,6 +68,8 @@ _APART = {"push": Push, "audit": Audit, "kubernetes": Kubernetes}
 def read(path: str | None = None, **given: Any) -> tuple[Settings, Thresholds]:
     """The file, then the environment, then what was typed, each above the one before it."""
     document = load(path)
+    parts = (variables(f"EXHUME_AGENT_{name}", kind) for name, kind in _APART.items())
+    refuse_unknown("EXHUME_AGENT", chain(variables("EXHUME_AGENT", Settings, tuple(_APART)), *parts))
     settings = section(document, "agent", Settings, tuple(_APART))
     settings = replace(settings, **from_environment("EXHUME_AGENT", Settings, tuple(_APART)))
     for name, kind in _APART.items():
