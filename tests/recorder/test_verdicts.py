@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,19 @@ def test_a_child_that_fails_is_run_again_and_each_verdict_is_given_where_only_th
     watching.finish()
     assert listener.troubles == ["no verdict: not now"]
     assert [case.attempt for case, _ in listener.told] == [2]
+
+
+@pytest.mark.parametrize(("late_s", "tells"), [(-1.0, True), (2.0, True), (3600.0, False)])
+def test_a_report_of_what_was_written_before_the_incident_is_no_verdict_on_it(late_s: float, tells: bool) -> None:
+    end = "2026-11-17T06:00:00.250Z"
+    began = datetime.fromisoformat(end).timestamp() + late_s
+    listener = Listener()
+    watching = started(f"print({json.dumps({**report(), 'window': {'start': end, 'end': end}})!r})", listener)
+    watching.ask([incident()._replace(real_ns=round(began * 1e9))])
+    assert listener.heard.wait(30)
+    watching.finish()
+    assert bool(listener.told) is tells
+    assert listener.troubles == ([] if tells else [f"no verdict: the recording ends at {end}, before what was found now"])
 
 
 def test_a_program_that_is_not_there_is_a_sentence() -> None:

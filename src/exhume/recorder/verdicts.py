@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from exhume.recorder.leash import leashed
@@ -31,6 +32,8 @@ TRIES = 3
 # What goes on is judged anew so often: the alerts of the agent believe a verdict for 17 minutes.
 RENEW_S = 600.0
 PATIENCE_S = 60.0
+# By which an incident may be younger than the last row that was written, or seem to be by another reading of the clock.
+LATE_S = 5.0
 NICE = 10
 _SEVERITIES = ("info", "warning", "critical")
 
@@ -114,6 +117,15 @@ def _worst(incidents: Iterable[Incident]) -> Incident:
     return max(incidents, key=lambda each: _SEVERITIES.index(each.severity))
 
 
+def _ends_before(report: Report, incident: Incident) -> str | None:
+    """When a report ends that is of a time before the incident: its minute is the last that could be written."""
+    window = report.get("window")
+    end = window.get("end") if isinstance(window, dict) else None
+    if not isinstance(end, str) or datetime.fromisoformat(end).timestamp() >= incident.real_ns / 1e9 - LATE_S:
+        return None
+    return end
+
+
 def _tells(report: Report) -> bool:
     return report["health"] not in ("healthy", "unknown")
 
@@ -157,7 +169,7 @@ class Verdicts:
 
     def _run(self) -> None:
         while (case := self._next()) is not None:
-            report = self._diagnose()
+            report = self._diagnose(case)
             with self._changed:
                 if report is None:
                     self._agenda.failed(case, time.monotonic())
@@ -177,9 +189,12 @@ class Verdicts:
                 self._changed.wait(None if due is None else max(0.01, due - time.monotonic()))
         return None
 
-    def _diagnose(self) -> Report | None:
+    def _diagnose(self, case: Case) -> Report | None:
         try:
-            return self._child_says()
+            report = self._child_says()
+            if (end := _ends_before(report, case.incident)) is not None:
+                raise ValueError(f"the recording ends at {end}, before what was found now")
+            return report
         except (OSError, ValueError) as error:
             if not self._ends:
                 self._trouble(f"no verdict: {printable(str(error), 200)}")
