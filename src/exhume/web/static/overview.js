@@ -26,6 +26,66 @@ export function incidentsTold({incidents, incidents_ready: ready, incidents_fail
 }
 
 /**
+ * The stretches of columns of which something is known, each with the column after it.
+ * @param {(number | null)[]} values
+ * @param {(number | null)[]} [or] known where these are, too
+ * @returns {[number, number][]}
+ */
+export function stretches(values, or = []) {
+  /** @type {[number, number][]} */
+  const found = [];
+  values.forEach((value, at) => {
+    if (value === null && (or[at] ?? null) === null) return;
+    const last = found.at(-1);
+    if (last && last[1] === at) last[1] = at + 1;
+    else found.push([at, at + 1]);
+  });
+  return found;
+}
+
+/**
+ * What the whole recording shows over its time. Where nothing is known of the cores, what was there before stays.
+ * @param {import('./canvas.js').Context} context
+ * @param {Pick<import('./api.js').Overview, 'kernel' | 'busy' | 'zombies'>} overview
+ * @param {{left: number, right: number, top: number, bottom: number}} place
+ * @param {Record<string, string>} colours
+ */
+export function curves(context, {kernel, busy, zombies}, {left, right, top, bottom}, colours) {
+  const tall = bottom - top, wide = (right - left) / Math.max(1, kernel.length);
+  /** @param {number} column */
+  const x = (column) => left + column * wide;
+  context.fillStyle = colours.ground;
+  for (const [from, to] of stretches(kernel, busy)) context.fillRect(x(from), top, x(to) - x(from), tall);
+  context.fillStyle = colours.system;
+  context.globalAlpha = 0.85;
+  kernel.forEach((value, column) => {
+    if (value !== null) context.fillRect(x(column), bottom - value * tall, Math.max(wide, 0.5) + 0.2, value * tall);
+  });
+  context.globalAlpha = 1;
+  line(busy, 1, colours.busy, []);
+  line(zombies, Math.max(...zombies.map((value) => value ?? 0)), colours.ink, [3, 2]);
+
+  /** @param {(number | null)[]} values @param {number} most @param {string} colour @param {number[]} dash */
+  function line(values, most, colour, dash) {
+    if (most <= 0) return;
+    /** @param {number} column */
+    const y = (column) => bottom - 1 - ((values[column] ?? 0) / most) * (tall - 6);
+    context.strokeStyle = colour;
+    context.lineWidth = dash.length ? 1 : 1.5;
+    context.setLineDash(dash);
+    context.beginPath();
+    for (const [from, to] of stretches(values)) {
+      context.moveTo(x(from), y(from));
+      for (let column = from; column < to; column++) context.lineTo(x(column) + wide / 2, y(column));
+      // One that is alone must be seen.
+      context.lineTo(Math.max(x(to), x(from) + 2), y(to - 1));
+    }
+    context.stroke();
+    context.setLineDash([]);
+  }
+}
+
+/**
  * @param {HTMLElement} element
  * @param {import('./state.js').Store} store
  * @param {import('./api.js').Api} api
@@ -95,49 +155,11 @@ export function mountOverview(element, store, api) {
   /** @param {import('./canvas.js').Context} context @param {number} width @param {number} height */
   function draw(context, width, height) {
     const colours = theme(), at = plotOf(width), all = whole(), bottom = MARKS + HEIGHT;
-    context.fillStyle = colours.ground;
+    // What was not asked for yet, or could not be had, is not idle.
+    context.fillStyle = colours.unknown;
     context.fillRect(at.left, MARKS, at.width, HEIGHT);
-    if (overview && covers) {
-      // Drawn over the time it was asked for: while a recording grows, nothing jumps.
-      const right = toX(covers, all, at);
-      area(context, overview.kernel, colours.system, 0.85);
-      line(context, overview.busy, 1, colours.busy, []);
-      line(context, overview.zombies, Math.max(...overview.zombies.map((value) => value ?? 0)), colours.ink, [3, 2]);
-      /** @param {(number | null)[]} values @param {(x: number, wide: number, value: number) => void} put */
-      function each(values, put) {
-        const wide = (right - at.left) / values.length;
-        values.forEach((value, column) => value !== null && put(at.left + column * wide, wide, value));
-      }
-      /**
-       * @param {import('./canvas.js').Context} on
-       * @param {(number | null)[]} values
-       * @param {string} colour
-       * @param {number} alpha
-       */
-      function area(on, values, colour, alpha) {
-        on.fillStyle = colour;
-        on.globalAlpha = alpha;
-        each(values, (x, wide, value) => on.fillRect(x, bottom - value * HEIGHT, Math.max(wide, 0.5) + 0.2, value * HEIGHT));
-        on.globalAlpha = 1;
-      }
-      /**
-       * @param {import('./canvas.js').Context} on
-       * @param {(number | null)[]} values
-       * @param {number} most
-       * @param {string} colour
-       * @param {number[]} dash
-       */
-      function line(on, values, most, colour, dash) {
-        if (most <= 0) return;
-        on.strokeStyle = colour;
-        on.lineWidth = dash.length ? 1 : 1.5;
-        on.setLineDash(dash);
-        on.beginPath();
-        each(values, (x, wide, value) => on.lineTo(x + wide / 2, bottom - 1 - (value / most) * (HEIGHT - 6)));
-        on.stroke();
-        on.setLineDash([]);
-      }
-    }
+    // Drawn over the time it was asked for: while a recording grows, nothing jumps.
+    if (overview && covers) curves(context, overview, {left: at.left, right: toX(covers, all, at), top: MARKS, bottom}, colours);
     laneName(context, 'worst core', MARKS + 12, colours.ink);
     context.font = SMALL;
     laneName(context, '■ in the kernel', MARKS + 26, colours.system);
