@@ -1,7 +1,8 @@
 // The time axis: zoom, pan, scale and telling of time. Run by node --test, in UTC.
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {alike, around, between, inside, lasting, panned, plotOf, SHORTEST, stacked, ticks, told, toTime, toX, widened, zoomed} from '../../../src/exhume/web/static/axis.js';
+import {alike, around, between, day, inside, lasting, panned, plotOf, SHORTEST, stacked, ticks, told, toTime, toX, widened, zoomed} from '../../../src/exhume/web/static/axis.js';
+import {moment} from '../../../src/exhume/web/static/flame_words.js';
 
 const WALL = {has_wall: true, real_start_ms: Date.UTC(2025, 9, 9, 12, 4, 31, 500), start_ns: '1000000000000'};
 const BOOT = {has_wall: false, real_start_ms: 0, start_ns: '12345678000000'};
@@ -80,6 +81,38 @@ test('without a time of day moments are seconds as dmesg shows them', () => {
   assert.equal(told(322_000, BOOT), '12346.000');
   assert.equal(told(0, BOOT, SECOND), '12346');
   assert.deepEqual(ticks({from: 0, to: 5 * SECOND}, 500, BOOT)[0], {time: 322_000, label: '12346'});
+});
+
+// Set on by an hour and a quarter of a second, between half a minute and a minute and a half after the begin.
+const SET = {...WALL, clock: [[0, WALL.real_start_ms], [30 * SECOND, WALL.real_start_ms + 30_000], [90 * SECOND, WALL.real_start_ms + 3_690_250]]};
+
+test('a clock that was set tells every moment by the nearest reading of it', () => {
+  assert.deepEqual([0, 59 * SECOND, 60 * SECOND, 120 * SECOND].map((time) => told(time, SET)), ['12:04:31.500', '12:05:30.500', '13:05:31.750', '13:06:31.750']);
+  assert.deepEqual([59 * SECOND, 120 * SECOND].map((time) => moment(SET, time)), ['12:05:30.500', '13:06:31.750']);
+  const midnight = {...SET, clock: [[0, WALL.real_start_ms], [90 * SECOND, WALL.real_start_ms + 12 * 3_600_000]]};
+  assert.deepEqual([0, 120 * SECOND].map((time) => day(time, midnight)), ['2025-10-09', '2025-10-10']);
+});
+
+test('the scale is round on either side of where the clock was set, and its marks keep apart', () => {
+  const marks = ticks({from: 0, to: 120 * SECOND}, 1200, SET);
+  assert.deepEqual(marks.map(({label}) => label), [
+    '12:04:40', '12:04:50', '12:05:00', '12:05:10', '12:05:20', '12:05:30', '13:05:40', '13:05:50', '13:06:00', '13:06:10', '13:06:20', '13:06:30',
+  ]);
+  assert.deepEqual([marks[0], marks[6]].map(({time}) => time), [8.5 * SECOND, 68.25 * SECOND]);
+  for (const width of [200, 700, 1200, 1700]) {
+    const least = (120 * SECOND / width) * 96, times = ticks({from: 0, to: 120 * SECOND}, width, SET).map(({time}) => time);
+    assert.ok(times.slice(1).every((time, at) => time - times[at] >= least), `${width}: ${times}`);
+  }
+  assert.deepEqual(ticks({from: 100 * SECOND, to: 120 * SECOND}, 200, SET).map(({label}) => label), ['13:06:20', '13:06:30']);
+});
+
+test('a clock that was never set is told as ever', () => {
+  const span = {from: 0, to: 600 * SECOND};
+  for (const clock of [[], [[0, WALL.real_start_ms]]]) {
+    assert.deepEqual(ticks(span, 900, {...WALL, clock}), ticks(span, 900, WALL));
+    assert.equal(told(5, {...WALL, clock}), told(5, WALL));
+  }
+  assert.deepEqual(ticks(span, 900, {...BOOT, clock: [[0, 0]]}), ticks(span, 900, BOOT));
 });
 
 test('lengths are told as people say them', () => {

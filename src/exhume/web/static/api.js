@@ -13,6 +13,8 @@ import {span} from './state.js';
  * @property {number} duration_us
  * @property {number} real_start_ms
  * @property {boolean} has_wall
+ * @property {[number, number][]} [clock] moments, µs from the begin, and what the clock on the wall said then, ms: the first is
+ *   the begin, more of them where that clock was set; in their order
  * @property {boolean} live
  * @property {number} hz
  * @property {number | null} samples null where they were not counted

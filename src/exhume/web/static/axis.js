@@ -4,7 +4,7 @@
 
 /** @typedef {{from: number, to: number}} Span */
 /** @typedef {{left: number, width: number}} Plot where the axis lies inside of a picture, CSS pixels */
-/** @typedef {Pick<import('./api.js').About, 'real_start_ms' | 'has_wall' | 'start_ns'>} Clock */
+/** @typedef {Pick<import('./api.js').About, 'real_start_ms' | 'has_wall' | 'start_ns' | 'clock'>} Clock */
 
 export const GUTTER = 128;
 export const MARGIN = 14;
@@ -123,19 +123,46 @@ export function alike(one, other) {
 export function ticks(span, width, clock, apart = 96) {
   const least = ((span.to - span.from) / Math.max(1, width)) * apart;
   const step = STEPS.find((one) => one >= least) ?? Math.ceil(least / (86400 * SECOND)) * 86400 * SECOND;
-  const zero = shift(clock, span.from);
+  /** @type {{time: number, label: string}[]} */
   const found = [];
-  for (let at = Math.ceil((span.from + zero) / step) * step; at <= span.to + zero; at += step) {
-    found.push({time: at - zero, label: told(at - zero, clock, step)});
-  }
+  const edges = [span.from, ...wasSet(clock).filter((time) => time > span.from && time <= span.to), Infinity];
+  edges.slice(1).forEach((end, part) => {
+    const zero = shift(clock, edges[part]);
+    for (let at = Math.ceil((edges[part] + zero) / step) * step; at - zero < end && at <= span.to + zero; at += step) {
+      // Where the clock was set two may come close.
+      if (found.length && at - zero - found[found.length - 1].time < least) continue;
+      found.push({time: at - zero, label: told(at - zero, clock, step)});
+    }
+  });
   return found;
+}
+
+/** Where one reading of the clock on the wall becomes nearer than the one before it. @param {Pick<Clock, 'clock'>} clock */
+function wasSet({clock = []}) {
+  return clock.slice(1).map(([time], before) => (clock[before][0] + time) / 2);
+}
+
+/**
+ * The time of day, ms: by the nearest reading of the clock on the wall, which may have been set in between.
+ * @param {Pick<Clock, 'real_start_ms' | 'clock'>} clock
+ * @param {number} time
+ */
+export function real(clock, time) {
+  return realStart(clock, time) + time / 1000;
+}
+
+/** When it would have begun by the clock as it was then. @param {Pick<Clock, 'real_start_ms' | 'clock'>} clock @param {number} time */
+function realStart(clock, time) {
+  const known = clock.clock ?? [];
+  if (known.length < 2) return clock.real_start_ms;
+  const [at, ms] = known[wasSet(clock).filter((set) => set <= time).length];
+  return ms - at / 1000;
 }
 
 /** What to add to a moment so that its rest by a day is the time of day. @param {Clock} clock @param {number} time */
 function shift(clock, time) {
   if (!clock.has_wall) return Number(BigInt(clock.start_ns) / 1000n);
-  const real = clock.real_start_ms + time / 1000;
-  return Math.round(clock.real_start_ms * 1000) - new Date(real).getTimezoneOffset() * 60 * SECOND;
+  return Math.round(realStart(clock, time) * 1000) - new Date(real(clock, time)).getTimezoneOffset() * 60 * SECOND;
 }
 
 /** @param {number} number @param {number} digits */
@@ -164,7 +191,7 @@ export function told(time, clock, step = 1000) {
 /** The day of a moment, or nothing where nobody knows it. @param {number} time @param {Clock} clock */
 export function day(time, clock) {
   if (!clock.has_wall) return '';
-  const date = new Date(clock.real_start_ms + time / 1000);
+  const date = new Date(real(clock, time));
   return `${date.getFullYear()}-${padded(date.getMonth() + 1)}-${padded(date.getDate())}`;
 }
 

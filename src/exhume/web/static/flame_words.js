@@ -1,8 +1,10 @@
 // @ts-check
 // What a flame graph says in words: the tooltip, the line for screen readers, the note below its controls.
+import { real } from './axis.js';
 import { change } from './flame_layout.js';
 
 /** @typedef {import('./flame_layout.js').Layout} Layout */
+/** @typedef {Pick<import('./api.js').About, 'has_wall' | 'real_start_ms' | 'clock'>} Clock */
 
 /** @type {Record<string, string>} */
 const KINDS = { g: '', k: 'kernel', u: 'user space', p: 'Python', j: 'made at run time', i: 'idle' };
@@ -53,10 +55,10 @@ function inside(layout, frame, zoomed) {
   return frame >= zoomed && frame < layout.end[zoomed];
 }
 
-/** The moment on a clock, or from the begin where no clock is known. @param {{has_wall: boolean, real_start_ms: number}} about @param {number} time µs */
+/** The moment on a clock, or from the begin where no clock is known. @param {Clock} about @param {number} time µs */
 export function moment(about, time) {
   if (!about.has_wall) return `+${(time / 1e6).toFixed(3)} s`;
-  const at = new Date(about.real_start_ms + time / 1000);
+  const at = new Date(real(about, time));
   return `${at.toLocaleTimeString('en-GB')}.${String(at.getMilliseconds()).padStart(3, '0')}`;
 }
 
@@ -73,7 +75,7 @@ export function lasting(length) {
  * @param {{from: number, to: number} | null} baseline
  * @param {{from: number, to: number}} window
  * @param {string} base as in the state
- * @param {{has_wall: boolean, real_start_ms: number}} about
+ * @param {Clock} about
  */
 export function summary(layout, baseline, window, base, about) {
   const words = [`${samples(layout.total)} of ${lasting(window.to - window.from)}`];
