@@ -34,6 +34,10 @@ def string(value: str) -> bytes:
     return struct.pack("=I", len(raw)) + raw
 
 
+def words(*values: str) -> bytes:
+    return struct.pack("=I", len(values)) + b"".join(map(string, values))
+
+
 def trailer(pid: int, time: int, core: int, sample: int = USUAL, number: int = 1) -> bytes:
     """What ends every record that is no sample, with sample_id_all."""
     found = b""

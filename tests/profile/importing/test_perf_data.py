@@ -493,6 +493,21 @@ def test_frames_of_another_kernel_stay_without_names_and_the_note_says_what_to_d
     assert any("without names" in note and "perf script" in note for note in opened.notes)
 
 
+@pytest.mark.parametrize(
+    ("command", "every_core"),
+    [
+        (("-a", "-g", "--", "top", "-p", "1"), True),
+        (("--sample-cpu", "-e", "cpu-clock", "-p", "4242", "--", "sleep", "1"), False),
+        (("--sample-cpu", "--uid=root"), False),
+    ],
+)
+def test_samples_of_some_processes_are_not_of_every_core(command: tuple[str, ...], every_core: bool) -> None:
+    features = {11: made.words("/usr/bin/perf", "record", *command)}
+    sample = made.sample(1, 5, user=[1])
+    for raw in (made.file(sample, features=features), made.pipe(sample, features=features)):
+        assert looked(raw).about["every_core"] is every_core
+
+
 def test_the_wall_clock_is_another_axis() -> None:
     raw = made.file(made.sample(1, 5, user=[1]), [made.Attr(bits=made.SAMPLE_ID_ALL | 1 << 25, clockid=0)])
     assert looked(raw).axis == "wall"
@@ -577,6 +592,7 @@ SEEDS = [
         {
             2: made.build_id(b"/lib/x", bytes(20)),
             3: made.string("host"),
+            11: made.words("/usr/bin/perf", "record", "-p", "20", "--sample-cpu"),
             12: struct.pack("=II", 1, 128) + bytes(136),
             21: bytes(16),
         },

@@ -357,6 +357,24 @@ def test_the_header_tells_the_machine_the_rate_and_guesses_the_time() -> None:
     assert script_header.frequency(script_header.parse(b"# cmdline : perf record -agF99 -- x\n"), []) == 99
 
 
+@pytest.mark.parametrize(
+    ("command", "every_core"),
+    [
+        ("-a -g -F 99", True),
+        ("-ag -F 99 -- top -p 1", True),
+        ("-a -F 99 top -p 1", True),
+        ("--sample-cpu -p 4242 -F 99 -g", False),
+        ("--sample-cpu --tid=4242 -- sleep 1", False),
+        ("-gp4242 --sample-cpu -- sh -a", False),
+        ("-u root --sample-cpu", False),
+    ],
+)
+def test_samples_of_some_processes_are_not_of_every_core(command: str, every_core: bool) -> None:
+    event = "# event : name = cycles, , id = { 1 }, type = 0, { sample_period, sample_freq } = 99, freq = 1\n"
+    header = f"# ========\n# cmdline : /usr/bin/perf record {command} \n{event}# ========\n#\n".encode()
+    assert read(header + b"a 1 [000] 1.000000: 1 cycles: \n\n").source.about["every_core"] is every_core
+
+
 def test_a_reference_time_is_a_sure_anchor() -> None:
     line = b"# reference time: 2026-11-16 05:03:50.201586 = 1794805430.201586 (TOD) = 24820.426305347 (monotonic)\n"
     (anchor,) = read(line + b"a 1 [000] 1.000000: 1 cycles: \n\n").source.anchors

@@ -61,7 +61,7 @@ class PerfData:
         # Samples of what is no clock do not stand for time: of a core that has none it is not known that it slept.
         name = event_names.plain(event.name)
         self.about: dict[str, str | int | bool] = {"hz": event.hz, "event": name, "kernel_only": event.kernel_only}
-        self.about["every_core"] = event.every_core
+        self.about["every_core"] = event.every_core and not described.of_some
         self.anchors = self._anchors() if self.axis == "boot" else []
         if event.sample & perf_layout.STACK_USER:
             self.notes.append(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exhume.errors import ExhumeError
-from exhume.profile.importing import perf_layout
+from exhume.profile.importing import perf_command, perf_layout
 from exhume.profile.importing.perf_layout import Event, text_of
 from exhume.recording.incoming import Damaged, Input
 from exhume.text import decode
@@ -28,9 +28,9 @@ _BUILD_ID_SIZE: Final = 1 << 15  # PERF_RECORD_MISC_BUILD_ID_SIZE
 _WORD = struct.Struct("<Q")
 
 # HEADER_*: bits of the header.
-TRACING_DATA, BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, EVENT_DESC = 1, 2, 3, 4, 6, 7, 12
+TRACING_DATA, BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, CMDLINE, EVENT_DESC = 1, 2, 3, 4, 6, 7, 11, 12
 AUXTRACE, SAMPLE_TIME, DIR_FORMAT, PACKED, CLOCK_DATA = 18, 21, 24, 27, 29
-_READ: Final = frozenset((BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, EVENT_DESC, SAMPLE_TIME, CLOCK_DATA))
+_READ: Final = frozenset((BUILD_ID, HOSTNAME, OSRELEASE, ARCH, NRCPUS, CMDLINE, EVENT_DESC, SAMPLE_TIME, CLOCK_DATA))
 _FEATURES: Final = 256
 
 # PERF_RECORD_*, of perf's own (tools/lib/perf/include/perf/event.h).
@@ -41,6 +41,7 @@ _UPDATE_NAME: Final = 2  # PERF_EVENT_UPDATE__NAME
 
 MOST_EVENTS: Final = 1024
 MOST_IDS: Final = 1 << 20
+_MOST_WORDS: Final = 4096
 _LARGEST_SECTION: Final = 16 << 20
 _LARGEST_BEGIN: Final = 64 << 20
 _MOST_BUILD_IDS: Final = 1 << 16
@@ -65,6 +66,8 @@ class Described:
     kernel: str = ""
     arch: str = ""
     cpus: int = 0
+    of_some: bool = False
+    """perf was told to sample some processes, and not whatever ran."""
     build_ids: dict[bytes, bytes] = field(default_factory=dict)
     """Of files by path; b"" where two have been at one path."""
     kernel_build_id: bytes = b""
@@ -233,6 +236,8 @@ def _feature(described: Described, bit: int, raw: bytes) -> None:
         described.arch = text_of(raw)
     elif bit == NRCPUS and len(raw) >= 8:
         described.cpus = min(struct.unpack_from("<II", raw)[1], 1 << 16)  # those online
+    elif bit == CMDLINE:
+        described.of_some = perf_command.of_some(list(_strings(raw)))
     elif bit == EVENT_DESC:
         for ids, name in _descriptions(raw):
             described.names.update((number, name) for number in ids)
@@ -251,6 +256,17 @@ def _feature(described: Described, bit: int, raw: bytes) -> None:
                 break
             _take_build_id(described, misc, raw[at : at + size])
             at += size
+
+
+def _strings(raw: bytes) -> Iterator[str]:
+    """How many, then each with its length (write_cmdline)."""
+    at = 4
+    for _ in range(min(struct.unpack_from("<I", raw)[0], _MOST_WORDS) if len(raw) >= 4 else 0):
+        if at + 4 > len(raw):
+            return
+        end = at + 4 + int(struct.unpack_from("<I", raw, at)[0])
+        yield text_of(raw[at:end])
+        at = end
 
 
 def _descriptions(raw: bytes) -> Iterator[tuple[tuple[int, ...], str]]:

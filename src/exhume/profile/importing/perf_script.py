@@ -54,8 +54,8 @@ class _Script:
             self.notes.append(uneven)
         self.node = Node(header.hostname, "", header.kernel, "", header.cpus)
         self.about: dict[str, str | int | bool] = {"hz": script_begin.hertz(header, first, chosen), "event": chosen}
-        if header.events:
-            self.about["every_core"] = not header.of_command
+        if header.events or header.of_some:
+            self.about["every_core"] = not header.of_some
         if header.command:
             self.about["command"] = header.command
         if header.cpu:

@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
+from exhume.profile.importing import perf_command
 from exhume.text import decode
 
 SECOND = 1_000_000_000
@@ -29,8 +30,8 @@ class Header:
     cpu: str = ""
     events: dict[str, int] = field(default_factory=dict)
     """How many samples a second were asked for; 0 where that is not said."""
-    of_command: bool = False
-    """Only a command was sampled, from its exec on, and not whatever ran."""
+    of_some: bool = False
+    """Only a command was sampled, from its exec on, or some processes, and not whatever ran."""
     captured: int = 0
     """When the file was written, wall clock in nanoseconds; 0 where that is not said."""
     first: int = -1
@@ -66,10 +67,11 @@ def _learn(found: Header, what: str, value: str) -> None:
         found.cpu = value
     elif what == "cmdline":
         found.command = value
+        found.of_some |= perf_command.of_some(value.split())
     elif what == "event" and (named := _EVENT.match(value)) is not None:
         frequency = _FREQUENCY.search(value)
         found.events[named[1].strip()] = int(frequency[1]) if frequency is not None and "freq = 1" in value else 0
-        found.of_command |= "enable_on_exec = 1" in value
+        found.of_some |= "enable_on_exec = 1" in value
     elif what == "captured on":
         found.captured = when(value)
     elif what == "time of first sample":
