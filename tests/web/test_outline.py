@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exhume.recording.folder import Folder
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.summary import SECOND, summarise
 from exhume.recording.writer import Writer
 from exhume.web import outline as outline_module
 from exhume.web.building import spread
 from exhume.web.outline import Outline
+from exhume.web.rates import NONE, Rates, rates
 from tests.web.serving import browser, decoded, view
 
 BEGIN = 900 * SECOND
@@ -110,9 +112,9 @@ def test_ranges_are_spread() -> None:
     assert [first for first, _ in found[:3]] == [0, 8, 16]
 
 
-def without_samples(path: Path) -> str:
+def without_samples(path: Path, hz: int = 0) -> str:
     """Twenty seconds by /proc/stat alone: core 1 is in the kernel from the 5th to the 8th, and a few counters."""
-    writer = Writer(str(path), NODE, {"hz": 0}, budget_bytes=1 << 30, segment_ns=5 * SECOND)
+    writer = Writer(str(path), NODE, {"hz": hz}, budget_bytes=1 << 30, segment_ns=5 * SECOND)
     ticks = np.zeros((2, 10), dtype=np.int64)
     for step in range(200):
         rows = Recording(NODE)
@@ -182,6 +184,61 @@ def test_after_the_last_reading_nothing_is_known(tmp_path: Path, monkeypatch: py
     lanes = browser(view(str(tmp_path / "r"))).api("lanes", from_=BEGIN, to=BEGIN + 40 * SECOND, columns=40)
     (throttled,) = [line["values"] for line in lanes["lines"] if line["key"] == "throttled"]
     assert throttled == [10.0] * 10 + [0.0] * 10 + [None] * 20
+
+
+def at_rates(path: Path, *rates: int) -> str:
+    """Ten seconds of each, core 0 in the kernel all the time, core 1 idle: by samples, without /proc/stat."""
+    for number, hz in enumerate(rates):
+        writer = Writer(str(path), NODE, {"hz": hz}, budget_bytes=1 << 30)
+        rows = Recording(NODE)
+        for stack, kind in enumerate(("idle", "system")):
+            rows["stacks"].add(stack, kind, ())
+        rows["threads"].add(0, 1, 1, 0, "x", "x", "/", "", "", "")
+        time = np.repeat(BEGIN + number * 10 * SECOND + np.arange(10 * hz) * (SECOND // hz), 2)
+        core = np.tile([0, 1], 10 * hz)
+        rows["samples"].add_columns(
+            {"time": time, "core": core, "thread": np.zeros(20 * hz, dtype=np.int64), "stack": 1 - core}
+        )
+        rows["anchors"].add(int(time[-1]), 1, 2, 1_760_000_000 * SECOND + int(time[-1]), 1)
+        writer.append(rows)
+        writer.close()
+    return str(path)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("taken", [(97, 11, 97), (97, 11), (11, 97)])
+def test_a_full_core_is_full_whatever_the_rate_of_sampling_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool, taken: tuple[int, ...]
+) -> None:
+    """An agent under load takes fewer samples, and that is when it counts."""
+    if not direct:
+        monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+    someone = browser(view(at_rates(tmp_path / "r", *taken)))
+    seconds = 10 * len(taken)
+    lanes = someone.api("lanes", from_=BEGIN, to=BEGIN + seconds * SECOND, columns=len(taken))
+    strips = {core["core"]: decoded(core["system"]) for core in lanes["cores"]}
+    assert strips[0].tolist() == pytest.approx([254] * len(taken), abs=3)
+    assert strips[1].tolist() == [0] * len(taken)
+    overview = someone.api("overview", columns=len(taken))
+    assert overview["kernel"] == pytest.approx([1.0] * len(taken), abs=0.02)
+    assert overview["busy"] == pytest.approx([0.5] * len(taken), abs=0.02)
+
+
+def test_of_chapters_of_one_rate_nothing_is_scaled(tmp_path: Path) -> None:
+    found = rates(Folder(at_rates(tmp_path / "r", 97, 97)))
+    times = BEGIN + np.arange(20) * SECOND
+    assert found.scaled(times, 97.0) is None
+    assert NONE.scaled(times, 97.0) is None
+    mixed = Rates(np.array([BEGIN, BEGIN + 9 * SECOND + 5]), np.array([0.0, 11.0])).scaled(times, 97.0, SECOND)
+    assert mixed is not None
+    assert mixed.tolist() == [1.0] * 9 + [97 / 11] * 11
+
+
+def test_ticks_are_shares_of_a_second_whatever_the_last_rate_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+    lanes = browser(view(without_samples(tmp_path / "r", 999))).api("lanes", from_=BEGIN, to=BEGIN + 20 * SECOND, columns=20)
+    strips = {core["core"]: decoded(core["system"]) for core in lanes["cores"]}
+    assert strips[1][5:8].min() > 200
 
 
 def test_the_zombies_are_in_the_overview(tmp_path: Path) -> None:

@@ -123,10 +123,10 @@ def test_long_names_are_searched_at_their_begin() -> None:
 def test_a_name_is_searched_once_however_many_threads_have_it() -> None:
     slow = pattern("[^q]*[^q]*[^q][!~]")
     began = time.process_time()
-    for _ in range(50):
+    for _ in range(300):
         assert not slow.search("/kubepods" * 40)
         assert slow.search("/kubepods~")
-    assert time.process_time() - began < 3  # one search takes an eighth of a second or more
+    assert time.process_time() - began < 3  # and not 20 s
 
 
 def test_all_names_together_take_a_few_seconds_at_most(user: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from exhume.web.counted import CLASSES, Counted, of_ticks
 from exhume.web.marks import Marks
 from exhume.web.outline import Outline
 from exhume.web.quiet import Quiet
+from exhume.web.rates import NONE, Rates, rates
 from exhume.web.store import Store
 
 # Segments that are read at once: a segment's neighbours are looked into each time, and so many are little memory yet.
@@ -111,8 +112,13 @@ class Builder:
         """Read what is new. Of a recording that does not grow there is nothing after the first time."""
         folder = self._store.folder
         ranges, settled = self._ranges(folder)
+        taken = rates(folder) if ranges else NONE
+
+        def read(number: int, part: Range) -> None:
+            self._read_cores(folder, taken, number >= _SOME, *part)
+
         with ThreadPoolExecutor(_THREADS, "exhume-outline") as threads:
-            reading = threads.map(lambda part: self._read_cores(folder, part[0] >= _SOME, *part[1]), enumerate(spread(ranges)))
+            reading = threads.map(read, range(len(ranges)), spread(ranges))
             for number, _ in enumerate(reading, 1):
                 self._first_pass = max(self._first_pass, number / len(ranges))
                 if number >= min(_SOME, len(ranges)):
@@ -144,7 +150,7 @@ class Builder:
         settled = open_from - -(-_LATE_S // outline.width) if self._store.live else end
         return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
 
-    def _read_cores(self, folder: Folder, later: bool, start: int, end: int) -> None:
+    def _read_cores(self, folder: Folder, taken: Rates, later: bool, start: int, end: int) -> None:
         if later:
             self._some.wait(_SOME_S)  # those who ask wait for that, too, and go first then
         if self._some.is_set():
@@ -155,7 +161,7 @@ class Builder:
         summary = folder.summary(outline.moment(start), outline.moment(end))
         if len(summary.time):
             self._sampled = True
-            outline.put(start, end, summary)
+            outline.put(start, end, summary, scale=taken.scaled(summary.time, outline.a_second, SECOND))
             return
         outline.put(start, end, EMPTY)
         step = max(1, _TICKS_S // outline.width)
@@ -163,7 +169,8 @@ class Builder:
             last = min(end, first + step)
             counted = of_ticks(folder, self._edges(first, last))
             if counted is not None and not self._stop.is_set():
-                outline.put(first, last, *as_summary(counted, outline.moment(first), outline.width))
+                scale = outline.a_second / counted.a_second
+                outline.put(first, last, *as_summary(counted, outline.moment(first), outline.width), scale)
 
     def _has_ticks(self, folder: Folder) -> bool:
         if not self._ticks and (self._ticks is None or self._store.live):

@@ -13,6 +13,7 @@ from exhume.findings.cores import TICK_NS, Core, cores
 from exhume.recording.chosen import loaded
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
+from exhume.web.rates import Rates
 
 CLASSES = ("idle", "user", "system", "softirq", "irq", "steal")
 """The classes of recording/summary.py in their order, and what the hypervisor took, which only /proc/stat knows."""
@@ -52,8 +53,8 @@ def _between(core: Core, edges: Ints) -> Counts:
     return found
 
 
-def of_samples(folder: Folder, edges: Ints, hz: int) -> Counted:
-    """By stack samples, which are read one by one: for short windows."""
+def of_samples(folder: Folder, edges: Ints, hz: int, rates: Rates) -> Counted:
+    """By stack samples, which are read one by one: for short windows. Taken at another rate, one counts for more, or less."""
     rows, dictionaries = loaded(folder, int(edges[0]), int(edges[-1]))
     stacks = dictionaries["stacks"]
     ids = stacks.ints("id")
@@ -67,5 +68,6 @@ def of_samples(folder: Folder, edges: Ints, hz: int) -> Counted:
     numbers, core = np.unique(rows["core"], return_inverse=True)
     column = np.clip(np.searchsorted(edges, rows["time"], "right") - 1, 0, width - 1)
     cell = (core * len(CLASSES) + kind) * width + column
-    counts = np.bincount(cell, minlength=len(numbers) * len(CLASSES) * width).astype(np.float64)
+    each = rates.scaled(rows["time"], hz) if hz else None
+    counts = np.bincount(cell, each, minlength=len(numbers) * len(CLASSES) * width).astype(np.float64)
     return Counted(numbers.tolist(), counts.reshape(len(numbers), len(CLASSES), width), float(hz))

@@ -18,6 +18,7 @@ from exhume.web.counted import CLASSES, Counted, of_samples, of_ticks
 from exhume.web.marks import Marks
 from exhume.web.numbers import edges_of, numbers, shares
 from exhume.web.parameters import Query
+from exhume.web.rates import rates
 from exhume.web.view import View
 
 MOST_COLUMNS = 4096
@@ -66,7 +67,7 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
             return ticks, "ticks", 1.0
         if seconds * cores * view.store.hz <= _SAMPLED_CLOSE:
             try:
-                return of_samples(folder, edges, view.store.hz), "samples", 1.0
+                return of_samples(folder, edges, view.store.hz, rates(folder)), "samples", 1.0
             except NotYet:  # by second is better than nothing, until the samples are there
                 share = min(view.store.share, _NOT_WHOLE)
     view.builder.begun()

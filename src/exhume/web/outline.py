@@ -71,13 +71,22 @@ class Outline:
         """When a cell begins."""
         return self.first + cell * self.width * SECOND
 
-    def put(self, start: int, end: int, summary: Summary, steal: NDArray[np.float64] | None = None) -> None:
-        """What is known of the cells from `start` to before `end`, in place of what was."""
+    def put(
+        self,
+        start: int,
+        end: int,
+        summary: Summary,
+        steal: NDArray[np.float64] | None = None,
+        scale: NDArray[np.float64] | float | None = None,
+    ) -> None:
+        """What is known of the cells from `start` to before `end`, in place of what was. Counts times `scale` count there."""
         at = (summary.time - self.first) // (self.width * SECOND)
         keep = (at >= start) & (at < end)
         summary, at = Summary._make(column[keep] for column in summary), at[keep] - start
         stolen = np.zeros(len(at)) if steal is None else steal[keep]
         counts = np.stack([*(getattr(summary, name) for name in _SUMMARY), stolen], axis=-1).astype(np.float64)
+        if scale is not None:
+            counts *= scale if isinstance(scale, float) else scale[keep][:, None]
         shares = _seconds(at, counts, self.a_second, end - start)
         with self._lock:
             if end > len(self):
@@ -85,6 +94,8 @@ class Outline:
             column = self._columns_of(summary.core)
             sums = np.zeros((end - start, len(self.cores), len(CLASSES)))
             np.add.at(sums, (at, column), counts)
+            if scale is not None:
+                np.rint(sums, out=sums)
             self._counts[start:end, : len(self.cores)] = np.minimum(sums, _MOST)
             self._in_kernel[start:end, : len(self.cores)] = np.minimum(sums[:, :, _KERNEL].sum(axis=2), _MOST)
             there = np.bincount(at, minlength=end - start) > 0
