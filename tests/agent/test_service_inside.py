@@ -21,7 +21,7 @@ from exhume.errors import UsageError
 from exhume.findings.model import Examined, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import sources
-from exhume.recorder.flight import Flight, Options
+from exhume.recorder.flight import Flight, Options, Status
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
 from tests.agent.made import SECOND, batch
@@ -144,6 +144,21 @@ def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Insi
     inside.service._verdicts._given(Case(Incident("oom", "/pod", 1, 2, "killed"), renewed=True), report)
     assert (inside.value("exhume_verdict_timestamp_seconds") or 0.0) > 1_700_000_000.0
     assert inside.said == []
+
+
+def test_a_disk_that_is_full_for_the_second_time_is_told_again(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(inside.service._tell, "_clock", lambda: now)
+    for _ in range(5):
+        inside.service._writer._tell("disk full")
+        inside.service._batch(Status(1, 0, 0, 0, batch(10), 0, 0, 0))
+    assert inside.said.count("disk full") == 1
+    now = 10_000.0
+    inside.service._batch(Status(1, 0, 0, 0, batch(10), 0, 0, 0))
+    assert inside.said.count("disk full") == 1
+    inside.service._writer._tell("disk full")
+    inside.service._batch(Status(1, 0, 0, 0, batch(10), 0, 0, 0))
+    assert inside.said.count("disk full") == 2
 
 
 def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

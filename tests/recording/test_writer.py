@@ -259,6 +259,8 @@ def test_pins_that_exceed_the_budget_are_told_and_kept(tmp_path: Path) -> None:
     store.close()
     assert store.lost.keys() == {"over budget"}
     assert any("pinned" in trouble or "budget" in trouble for trouble in store.troubles)
+    assert store.take_troubles()
+    assert store.troubles == []
     assert size_of(tmp_path / "r") <= 60_000
     assert Folder(str(tmp_path / "r")).window[0] == BEGIN
 

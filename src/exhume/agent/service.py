@@ -25,6 +25,7 @@ from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
+from exhume.agent.telling import Telling
 from exhume.findings.thresholds import Thresholds
 from exhume.node.root import Root
 from exhume.recorder import own
@@ -81,7 +82,7 @@ class Service:
         self._last_batch = self._cost_at = 0.0
         self._batches = 0
         self._again = False
-        self._told: set[str] = set()
+        self._tell = Telling(say)
         tls, secret = http.context(settings.tls_cert, settings.tls_key), http.secret(settings.auth_file)
         self._flight = Flight(self._root, self._options())
         try:
@@ -213,7 +214,7 @@ class Service:
         except Exception as error:
             # What stumbles over what it sees is no reason to stop seeing.
             self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
-        for trouble in self._writer.troubles:
+        for trouble in self._writer.take_troubles():
             self._tell(trouble)
         notify("READY=1" if self._batches == 1 else "WATCHDOG=1")
         if self._last_batch - self._cost_at >= COST_EVERY_S:
@@ -233,7 +234,7 @@ class Service:
         self._seen_to = max(self._seen_to, int(rows["events"].ints("time").max(initial=0)))
 
     def _tell_off(self, rows: "Recording") -> None:
-        """What cannot be seen on this node and why, each once: metrics and verdicts are made without it."""
+        """What cannot be seen on this node and why, said once: metrics and verdicts are made without it."""
         for row in rows["sources"].rows() if len(rows["sources"]) else ():
             if row["state"] == "off":
                 self._tell(f"{row['name']} is off: {printable(row['reason'], 300)}")
@@ -298,11 +299,6 @@ class Service:
         self.gathered.values["exhume_audit_units"] = units
         self.gathered.values["exhume_audit_drift"] = drift
         self.gathered.set("exhume_audit_timestamp_seconds", time.time())
-
-    def _tell(self, trouble: str) -> None:
-        if trouble not in self._told and len(self._told) < 1000:
-            self._told.add(trouble)
-            self._say(trouble)
 
 
 def _limits(settings: Settings) -> Limits:

@@ -96,6 +96,13 @@ class Writer:
         """What went wrong, for people; the last of it."""
         return list(self._troubles)
 
+    def take_troubles(self) -> list[str]:
+        """What went wrong since this was asked last: who runs for months is to hear of what comes back."""
+        taken = []
+        while self._troubles:
+            taken.append(self._troubles.popleft())
+        return taken
+
     @property
     def sealing(self) -> bool:
         """Whether the sealing thread has something to do."""
