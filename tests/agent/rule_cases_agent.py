@@ -454,6 +454,11 @@ CASES: tuple[Case, ...] = (
         "ExhumeProfilesNotPushed",
         {WAITING: then(2, lasts=30), FAILED: _grows(0, 0.1, 30), SENT: _grows(0, 0.01)},
     ),
+    silent(
+        "pushing is switched off, and what waited is dropped",
+        "ExhumeProfilesNotPushed",
+        {WAITING: f"{steady(3, BEGIN)} stale", SENT: then(0), FAILED.replace("failed", "dropped"): then(3)},
+    ),
     # The audit
     fires("a unit that the policy does not know", "ExhumeAuditDrift", {NEW: then(2, before=None)}, HOUR),
     silent("no drift", "ExhumeAuditDrift", {NEW: then(0, before=None)}),

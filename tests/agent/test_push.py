@@ -16,7 +16,7 @@ from exhume.agent.spool import Spool
 from exhume.recording import files
 from tests.agent.push_reading import otlp, pprof
 from tests.agent.push_receiver import Answer, parcel, receiving
-from tests.agent.pushers import impatient, pushing, spooled  # noqa: F401
+from tests.agent.pushers import Agent, impatient, pushing, spooled  # noqa: F401
 from tests.pictures.made import BEGIN, REAL, SECOND, write
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -191,12 +191,46 @@ def test_what_is_not_whole_or_of_another_kind_is_dropped(tmp_path: Path) -> None
 
 def test_settings_that_change_are_used_at_once(tmp_path: Path) -> None:
     spooled(tmp_path, 1)
-    with receiving() as receiver, pushing(tmp_path, Push()) as agent:
+    busy = receiving(lambda *_: Answer(503, (("Retry-After", "600"),)))
+    with busy as away, receiving() as receiver, pushing(tmp_path, Push(url=away.url, form="pprof")) as agent:
         agent.pusher.look(BEGIN)
-        assert receiver.came == []
+        agent.until(lambda: bool(agent.said), "it waits")
         agent.pusher.change(Push(url=receiver.url, form="pprof"))
         agent.pusher.look(BEGIN + SECOND)
         receiver.wait(1)
+
+
+def _none_waits(agent: Agent) -> bool:
+    return agent.spool.waiting() == [] and agent.gathered.values["exhume_profiles_waiting"] == {}
+
+
+def test_what_waits_when_pushing_is_switched_off_is_dropped_and_no_longer_counted_as_waiting(tmp_path: Path) -> None:
+    spooled(tmp_path, 1, 2)
+    busy = receiving(lambda *_: Answer(503, (("Retry-After", "600"),)))
+    with busy as away, pushing(tmp_path, Push(url=away.url, form="pprof")) as agent:
+        agent.pusher.look(BEGIN)
+        agent.pusher.incident(BEGIN)
+        agent.pusher.look(BEGIN + SECOND)
+        agent.until(lambda: bool(agent.said) and bool(agent.spool.noted()), "it waits")
+        assert agent.gathered.values["exhume_profiles_waiting"][()] == 2.0
+        agent.pusher.change(Push())
+        agent.until(lambda: _none_waits(agent) and not agent.spool.noted(), "dropped")
+        agent.until(lambda: agent.counted("dropped") == 2, "counted")
+        agent.pusher.look(BEGIN + 60 * SECOND)
+        assert agent.said[1:] == ["profiles that waited to be pushed were dropped: agent.push.url is not set"]
+
+
+def test_what_an_agent_left_is_dropped_by_one_that_pushes_nowhere_until_it_is_told_where(tmp_path: Path) -> None:
+    spooled(tmp_path, 1, 2)
+    with receiving() as receiver, pushing(tmp_path, Push()) as agent:
+        agent.spool.note("{}")
+        agent.pusher.look(BEGIN)
+        agent.until(lambda: _none_waits(agent) and not agent.spool.noted(), "dropped")
+        agent.until(lambda: agent.counted("dropped") == 2, "counted")
+        agent.spool.add(parcel(3, b"3"))
+        agent.pusher.change(Push(url=receiver.url, form="pprof"))
+        assert [came.body for came in receiver.wait(1)] == [b"3"]
+        agent.until(lambda: agent.gathered.values["exhume_profiles_waiting"].get(()) == 0, "none waits")
 
 
 def test_a_recording_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:

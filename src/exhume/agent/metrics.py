@@ -265,11 +265,11 @@ METRICS: Final = _all(
     Metric(
         "exhume_profiles_pushed_total",
         "counter",
-        "Profiles that were pushed, by how it went: sent, failed for good, dropped from the full spool.",
+        "Profiles that were pushed, by how it went: sent, failed for good, dropped as the spool was full or pushing off.",
         ("outcome",),
         3,
     ),
-    Metric("exhume_profiles_waiting", "gauge", "Profiles in the spool that wait to be sent."),
+    Metric("exhume_profiles_waiting", "gauge", "Profiles in the spool that wait to be sent; absent where none are pushed."),
     Metric(
         "exhume_audit_units",
         "gauge",

@@ -82,6 +82,8 @@ class Pusher:
         self._turn = 0
         self._over: set[str] = set()
         """Profiles that are done with and could not be removed: they are not sent again."""
+        self._looked = False
+        """Whether an agent before this one left profiles was looked at, or does not matter."""
 
     # In the recorder's thread
 
@@ -99,6 +101,9 @@ class Pusher:
     def look(self, now: int, may_build: bool = True) -> None:
         """`now`: up to when there is a recording. Without `may_build` the agent has no time to make profiles."""
         self._now = now = max(now, self._now)
+        if not self.push.url and not self._looked and self._left():
+            self._started()
+        self._looked = True
         if not self.push.url or not self._started():
             return
         for window in self._windows.due(now, self.push.every_s * SECOND):
@@ -129,6 +134,12 @@ class Pusher:
         for thread in self._threads:
             thread.join(patience_s)
 
+    def _left(self) -> bool:
+        try:
+            return bool(self._spool.waiting() or self._spool.noted())
+        except OSError:
+            return False
+
     def _started(self) -> bool:
         if not self._threads and not self._ends.is_set():
             try:
@@ -136,7 +147,8 @@ class Pusher:
             except ExhumeError as error:
                 self._once(str(error))
                 return False
-            self._take_up(self._spool.noted())
+            if self.push.url:
+                self._take_up(self._spool.noted())
             for name, target in (("profiles", self._make_all), ("push", self._send_all)):
                 self._threads.append(threading.Thread(target=target, name=name, daemon=True))
                 self._threads[-1].start()
@@ -153,6 +165,8 @@ class Pusher:
 
     def _make_all(self) -> None:
         while not self._ends.is_set() and (wanted := self._orders.get()) is not None:
+            if not self.push.url:
+                continue
             try:
                 if isinstance(wanted, str):
                     self._spool.note(wanted)
@@ -221,8 +235,12 @@ class Pusher:
                 continue
             self._over &= {*waiting}
             names = [name for name in waiting if name not in self._over]
-            self._gathered.set("exhume_profiles_waiting", float(len(names)))
-            if not names or not self.push.url:
+            if not self.push.url:
+                self._drop(names)
+                names = []
+            else:
+                self._gathered.set("exhume_profiles_waiting", float(len(names)))
+            if not names:
                 self._more.wait()
                 self._more.clear()
                 continue
@@ -237,6 +255,17 @@ class Pusher:
             self._once(f"profiles wait to be pushed: {outcome.detail}")
             self._wait(wait_s(attempt, outcome.after_s, random.random()), used if outcome.untrusted else None)
             attempt += 1
+
+    def _drop(self, names: list[str]) -> None:
+        """They are pushed nowhere: nobody would look at them again, and none of them waits."""
+        for name in names:
+            self._remove(name)
+        with suppress(OSError):
+            self._spool.note("")
+        self._gathered.values["exhume_profiles_waiting"] = {}
+        if names:
+            self._count("dropped", len(names))
+            self._once("profiles that waited to be pushed were dropped: agent.push.url is not set")
 
     def _wait(self, seconds: float, used: tuple[int, ...] | None) -> None:
         """Before another attempt; not while the settings change, nor once the token is not that which was `used`."""

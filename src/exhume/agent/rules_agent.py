@@ -251,13 +251,15 @@ ALERTS: Final = (
     ),
     Alert(
         "ExhumeProfilesNotPushed",
-        'sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[10m])) > 0\n'
+        '(\n  sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[10m])) > 0\n'
         "or\n"
         # Of incidents alone there are few: one that is refused while none is sent tells as much as many.
         '  sum by (NODE) (increase(exhume_profiles_pushed_total{outcome!="sent"}[1h])) > 0\n'
         '  unless sum by (NODE) (increase(exhume_profiles_pushed_total{outcome="sent"}[1h])) > 0\n'
         "or\n"
-        "  min by (NODE) (min_over_time(exhume_profiles_waiting[10m])) > 0",
+        "  min by (NODE) (min_over_time(exhume_profiles_waiting[10m])) > 0\n"
+        # Where pushing was switched off, what waited was dropped on purpose, and there is no number of those that wait.
+        f")\nand on (NODE) {held('exhume_profiles_waiting')}",
         1800,
         "info",
         f"Profiles do not reach their receiver {_WHERE}",
