@@ -1,5 +1,6 @@
 """Time that goes back inside of one file: what comes later and is older is found as everything else."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +79,59 @@ def test_a_log_from_its_end(tmp_path: Path) -> None:
     assert begin == 100 * SECOND
     assert len(folder.load(begin, end, ["events"])["events"]) == 2900
     assert len(folder.load(200 * SECOND, 300 * SECOND, ["events"])["events"]) == 100
+
+
+DAY = 1_794_900_000
+"""In seconds, of the wall clock."""
+
+
+def captured(tmp_path: Path, name: str, booted: int, begin: int, samples: int) -> str:
+    """As perf script -F +tod prints it: on both clocks."""
+    lines = []
+    for at in range(begin, begin + samples):
+        tod = datetime.fromtimestamp(booted + at).strftime("%Y-%m-%d %H:%M:%S")
+        function = f"f{at if at < begin + 10 else begin}"  # those with a name of their own are the first
+        lines.append(
+            f"a 1/1 [000] {tod}.000000 {at}.000000: 1 cycles:\n\tffffffff81000010 {function}+0x1 ([kernel.kallsyms])\n\n"
+        )
+    (tmp_path / name).write_text("".join(lines))
+    return str(tmp_path / name)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_captures_of_two_boots_are_both_there_whichever_is_named_first(tmp_path: Path, order: tuple[int, int]) -> None:
+    files = [captured(tmp_path, "old", DAY - 7200, 100, 20), captured(tmp_path, "new", DAY, 50, 30)]
+    brought = bring_in([files[at] for at in order], str(tmp_path / "rec"))
+    folder = Folder(str(tmp_path / "rec"))
+    assert brought.samples == 50
+    assert found(folder) == [50] * 5
+    assert [folder.real_ns(time) // SECOND for time in folder.window] == [DAY - 7100, DAY + 79]
+    assert not any("before the machine was booted" in note for note in brought.notes)
+    assert any("new is of another boot: it was placed by its time of day" in note for note in brought.notes)
+
+
+def test_a_log_of_a_later_boot_does_not_leave_a_capture_without_a_time(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"{_iso(DAY + 60)} n kernel: [   60.000000] {RESET}\n")
+    old = captured(tmp_path, "old", DAY - 7200, 100, 20)
+    bring_in([str(tmp_path / "log"), old], str(tmp_path / "rec"))
+    folder = Folder(str(tmp_path / "rec"))
+    assert found(folder) == [20] * 5
+    (event,) = folder.load(tables=["events"])["events"].ints("time").tolist()
+    assert folder.real_ns(event) // SECOND == DAY + 60
+
+
+def _iso(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000+00:00")
+
+
+def test_samples_from_before_the_boot_that_was_given_are_told_and_the_others_keep_their_names(tmp_path: Path) -> None:
+    file = captured(tmp_path, "file", DAY, 100, 3000)
+    brought = bring_in([file], str(tmp_path / "rec"), anchor=incoming.Anchor(0, (DAY + 2100) * SECOND, "given"))
+    folder = Folder(str(tmp_path / "rec"))
+    assert brought.samples == 1000
+    assert found(folder) == [1000] * 5
+    assert any("2,000 samples are from before the machine was booted: left out" in note for note in brought.notes)
+    rows = folder.load(tables=["samples", "stacks", "frames"])
+    names = dict(zip(rows["frames"].ints("id").tolist(), rows["frames"].texts("name"), strict=True))
+    stacks = dict(zip(rows["stacks"].ints("id").tolist(), rows["stacks"].lists("frames"), strict=True))
+    assert {names[frame] for stack in rows["samples"].ints("stack").tolist() for frame in stacks[stack]} == {"f100"}

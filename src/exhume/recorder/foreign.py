@@ -6,7 +6,7 @@ that know only the time of day are put onto it by an anchor, and without one the
 
 import importlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -133,7 +133,7 @@ class Placed:
 def place(opened: list[File], given: Anchor | None, brought: Brought) -> Placed:
     contents = [file.content for file in opened]
     axis = "boot" if any(content.axis == "boot" for content in contents) else "wall"
-    brought.anchor = anchor = _choose(given, contents) if axis == "boot" else None
+    brought.anchor = anchor = _choose(given, opened) if axis == "boot" else None
     if given is not None and axis == "wall":
         brought.notes.append("--anchor was not needed: these files have the time of day")
     alone = [file.source.name for file in opened if file.content.axis == "wall"]
@@ -183,8 +183,8 @@ def _offset(content: Import, axis: str, shift: int, anchor: Anchor | None) -> in
         return 0
     if content.axis == "wall":
         return shift
-    own = next((one for one in content.anchors if one.sure), None)
-    if own is None or anchor is None or abs(apart := own.real - own.time + shift) < _ANOTHER_BOOT_NS:
+    own = _sure(content)
+    if own is None or anchor is None or abs(apart := _booted(own) + shift) < _ANOTHER_BOOT_NS:
         return 0
     return apart
 
@@ -247,12 +247,30 @@ def _clock(axis: str, anchor: Anchor | None) -> str:
     return "since boot, without an anchor" if anchor is None else f"since boot, anchored: {anchor.how}"
 
 
-def _choose(given: Anchor | None, contents: Iterable[Import]) -> Anchor | None:
-    """The one that was given, else one that is sure, else a guess."""
+def _choose(given: Anchor | None, opened: Sequence[File]) -> Anchor | None:
+    """The one that was given, else one that is sure, else a guess.
+
+    Of captures of several boots that of the first: the axis begins there, and what was before it would have no time. Not if
+    there is a file that cannot be moved onto it.
+    """
     if given is not None:
         return given
-    found = [anchor for content in contents for anchor in content.anchors]
-    return min(found, key=lambda anchor: not anchor.sure, default=None)
+    found = [anchor for file in opened for anchor in file.content.anchors]
+    chosen = min(found, key=lambda anchor: not anchor.sure, default=None)
+    since_boot = [(file, _sure(file.content)) for file in opened if file.content.axis == "boot"]
+    sampled = [own for file, own in since_boot if own is not None and file.format in SAMPLED]
+    if chosen is None or not sampled or any(own is None for _, own in since_boot):
+        return chosen
+    first = min(sampled, key=_booted)
+    return first if _booted(chosen) - _booted(first) > _ANOTHER_BOOT_NS else chosen
+
+
+def _sure(content: Import) -> Anchor | None:
+    return next((anchor for anchor in content.anchors if anchor.sure), None)
+
+
+def _booted(anchor: Anchor) -> int:
+    return anchor.real - anchor.time
 
 
 def _node(contents: Sequence[Import]) -> Node:

@@ -16,6 +16,8 @@ from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
 from exhume.text import printable
 
+_TIMED = ("samples", "events")
+_NAMES = ("frames", "stacks", "threads")
 _PART_NS = 60_000_000_000
 _NEVER = -(1 << 60)
 _UNBOUNDED = 1 << 60
@@ -202,10 +204,16 @@ class _Told:
 
 def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
     """Batches on the recording's axis, none longer than a minute, each with its anchors and the first with its sources."""
-    content, told, early = file.content, False, 0
+    content, told, early = file.content, False, dict.fromkeys(_TIMED, 0)
+    names: Recording | None = None
     for batch in content.batches(ids):
-        early += int((batch["events"].ints("time") + offset < 0).sum())
+        for table in _TIMED:
+            early[table] += int((batch[table].ints("time") + offset < 0).sum())
+        if names is not None:
+            _tell_names(names, batch)
+        names = batch  # of one that was left out: what comes later may have them
         for rows in _parts(batch, offset):
+            names = None
             begin, end = _span(rows)
             for at in (begin, end) if end > begin else (begin,):
                 real = at if axis == "wall" else at - shift
@@ -220,9 +228,18 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
         if content.full:
             content.forget()
             writer.turn()
-    if early:
-        events = "event is" if early == 1 else "events are"
-        content.notes.append(f"{early:,} {events} from before the machine was booted: left out, there is no time for them")
+            names = None
+    for table, number in early.items():
+        if number:
+            those = f"{table[:-1]} is" if number == 1 else f"{table} are"
+            content.notes.append(f"{number:,} {those} from before the machine was booted: left out, there is no time for them")
+
+
+def _tell_names(before: Recording, batch: Recording) -> None:
+    """Put what another batch calls its ids before what this one does."""
+    for name in _NAMES:
+        before[name].extend(batch[name])
+        batch.tables[name] = before[name]
 
 
 def _lacks(about: Mapping[str, str | int | bool]) -> Iterator[tuple[str, str]]:
@@ -241,19 +258,18 @@ def _span(rows: Recording) -> tuple[int, int]:
 def _parts(batch: Recording, offset: int) -> Iterator[Recording]:
     """Minute by minute: a segment of the store is about one. The dictionaries come with the first.
 
-    A log with the time of day may reach back further than the boot that the axis begins with: that is left out.
+    A file with the time of day may reach back further than the boot that the axis begins with: that is left out.
     """
-    timed = [name for name in ("samples", "events") if len(batch[name])]
+    timed = [name for name in _TIMED if len(batch[name])]
     if not timed:
         return
     minutes = {name: (batch[name].ints("time") + offset) // _PART_NS for name in timed}
-    if "events" in minutes:
-        minutes["events"] = np.where(minutes["events"] < 0, _NEVER, minutes["events"])
+    minutes = {name: np.where(found < 0, _NEVER, found) for name, found in minutes.items()}
     told = {one for found in minutes.values() for one in unique(found).tolist()} - {_NEVER}
     for at, minute in enumerate(sorted(told)):
         rows = Recording(batch.node)
         if not at:
-            for name in ("frames", "stacks", "threads"):
+            for name in _NAMES:
                 rows.tables[name] = batch[name]
         for name in timed:
             mine = minutes[name] == minute
