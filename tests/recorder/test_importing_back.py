@@ -125,12 +125,12 @@ def _iso(second: int) -> str:
 
 
 def test_samples_from_before_the_boot_that_was_given_are_told_and_the_others_keep_their_names(tmp_path: Path) -> None:
-    file = captured(tmp_path, "file", DAY, 100, 3000)
-    brought = bring_in([file], str(tmp_path / "rec"), anchor=incoming.Anchor(0, (DAY + 2100) * SECOND, "given"))
+    file = captured(tmp_path, "file", DAY, 100, 6000)
+    brought = bring_in([file], str(tmp_path / "rec"), anchor=incoming.Anchor(0, (DAY + 5100) * SECOND, "given"))
     folder = Folder(str(tmp_path / "rec"))
     assert brought.samples == 1000
     assert found(folder) == [1000] * 5
-    assert any("2,000 samples are from before the machine was booted: left out" in note for note in brought.notes)
+    assert any("5,000 samples are from before the machine was booted: left out" in note for note in brought.notes)
     rows = folder.load(tables=["samples", "stacks", "frames"])
     names = dict(zip(rows["frames"].ints("id").tolist(), rows["frames"].texts("name"), strict=True))
     stacks = dict(zip(rows["stacks"].ints("id").tolist(), rows["stacks"].lists("frames"), strict=True))
