@@ -13,6 +13,7 @@ from exhume.web import outline as outline_module
 from exhume.web.building import spread
 from exhume.web.outline import Outline
 from exhume.web.rates import NONE, Rates, rates
+from exhume.web.unrecorded import unrecorded
 from tests.web.serving import browser, decoded, view
 
 BEGIN = 900 * SECOND
@@ -184,6 +185,44 @@ def test_after_the_last_reading_nothing_is_known(tmp_path: Path, monkeypatch: py
     lanes = browser(view(str(tmp_path / "r"))).api("lanes", from_=BEGIN, to=BEGIN + 40 * SECOND, columns=40)
     (throttled,) = [line["values"] for line in lanes["lines"] if line["key"] == "throttled"]
     assert throttled == [10.0] * 10 + [0.0] * 10 + [None] * 20
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_was_not_recorded_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+    """The recorder was stopped for 40 seconds: what counters passed meanwhile is of no known time."""
+    if not direct:
+        monkeypatch.setattr("exhume.web.lanes._CLOSE", 0)
+        monkeypatch.setattr("exhume.web.lanes._CLOSE_NS", 0)
+    for first, last in ((0, 10), (50, 60)):
+        writer = Writer(str(tmp_path / "r"), NODE, {"hz": 0}, budget_bytes=1 << 30)
+        for step in range(first * 10, last * 10):
+            rows = Recording(NODE)
+            time = BEGIN + step * SECOND // 10
+            for core in (0, 1):  # core 1 is in the kernel, also while nobody looks
+                rows["cpu"].add(time, core, *(10 * step if place == (2 if core else 3) else 0 for place in range(10)))
+            if step % 10 == 1:
+                rows.count(time, "vmstat_pgscan_direct", 100 * step)
+                rows["anchors"].add(time, time, time, 1_760_000_000 * SECOND + time, 1)
+            writer.append(rows)
+        writer.close()
+    lanes = browser(view(str(tmp_path / "r"))).api("lanes", from_=BEGIN, to=BEGIN + 60 * SECOND, columns=60)
+    strips = {core["core"]: decoded(core["system"]) for core in lanes["cores"]}
+    gap = [True] * 40
+    assert (strips[1] == 255).tolist()[10:50] == (strips[0] == 255).tolist()[10:50] == gap
+    assert strips[1][:10].tolist() + strips[1][50:].tolist() == pytest.approx([254] * 20, abs=10 if direct else 40)
+    (reclaim,) = [line["values"] for line in lanes["lines"]]
+    assert reclaim[10:50] == [None] * 40
+    assert reclaim[1:9] + reclaim[51:58] == pytest.approx([1000.0] * 15)
+    assert {reclaim[9], reclaim[50]} <= {None, 1000.0}
+    wide = browser(view(str(tmp_path / "r"))).api("lanes", from_=BEGIN - 5 * SECOND, to=BEGIN + 65 * SECOND, columns=7)
+    (reclaim,) = [line["values"] for line in wide["lines"]]
+    assert reclaim == [1000.0, 1000.0, None, None, None, 1000.0, 1000.0]
+    assert (decoded(wide["cores"][0]["system"]) == 255).tolist() == [False, False, True, True, True, False, False]
+
+
+def test_gaps_are_looked_for_where_segments_leave_room(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Folder, "gaps", None)
+    assert unrecorded(Folder(recorded), 0, 1 << 62) == []
 
 
 def at_rates(path: Path, *rates: int) -> str:

@@ -14,6 +14,7 @@ from exhume.recording.chosen import loaded
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
 from exhume.web.rates import Rates
+from exhume.web.unrecorded import Gaps, across, between_readings, recorded_ns, unrecorded
 
 CLASSES = ("idle", "user", "system", "softirq", "irq", "steal")
 """The classes of recording/summary.py in their order, and what the hypervisor took, which only /proc/stat knows."""
@@ -33,22 +34,30 @@ class Counted(NamedTuple):
 
 
 def of_ticks(folder: Folder, edges: Ints) -> Counted | None:
-    """By /proc/stat; None where it was not read. Ticks are spread evenly between two readings."""
-    recording = folder.load(int(edges[0]) - _AROUND_NS, int(edges[-1]) + _AROUND_NS, ("cpu",))
+    """By /proc/stat; None where it was not read. Ticks are spread evenly between two readings, but none over a gap."""
+    start, end = int(edges[0]) - _AROUND_NS, int(edges[-1]) + _AROUND_NS
+    recording = folder.load(start, end, ("cpu",))
     if not len(recording["cpu"]):
         return None
     known = cores(recording)
-    counts = np.stack([_between(core, edges) for core in known]) if known else np.zeros((0, len(CLASSES), len(edges) - 1))
+    gaps = between_readings(recording["cpu"].ints("time"), unrecorded(folder, start, end))
+    counts = np.stack([_between(core, edges, gaps) for core in known]) if known else np.zeros((0, len(CLASSES), len(edges) - 1))
+    if gaps:  # a column that is in part recorded is what that part was
+        counts *= np.diff(edges) / np.maximum(recorded_ns(edges, gaps), 1)
     return Counted([core.number for core in known], counts, 1e9 / TICK_NS)
 
 
-def _between(core: Core, edges: Ints) -> Counts:
+def _between(core: Core, edges: Ints, gaps: Gaps) -> Counts:
     # Times are so large that floats lose nanoseconds of them: from the first edge on they do not.
     at = (edges - edges[0]).astype(np.float64)
     times = (core.times - edges[0]).astype(np.float64)
     found = np.empty((len(CLASSES), len(edges) - 1))
+    lost = across(core.times, gaps) if gaps else None
     for place, states in enumerate(_STATES):
-        reached = np.concatenate((np.zeros(1), np.cumsum(core.passed(*states), dtype=np.float64)))
+        passed = core.passed(*states)
+        if lost is not None:
+            passed[lost] = 0
+        reached = np.concatenate((np.zeros(1), np.cumsum(passed, dtype=np.float64)))
         found[place] = np.diff(np.interp(at, times, reached))
     return found
 

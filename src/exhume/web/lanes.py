@@ -104,8 +104,8 @@ def _recorded(total: Counts, edges: Ints, window: tuple[int, int]) -> NDArray[np
     """Columns that anything is known of. Between two samples of cores asleep may be many narrow ones without any."""
     there: NDArray[np.bool_] = total.sum(axis=0) > 1e-9
     reached = np.append(0, np.cumsum(there))
-    low, high = np.searchsorted(edges, edges[:-1] - SECOND // 2), np.searchsorted(edges, edges[1:] + SECOND // 2)
-    near = reached[np.minimum(high, len(there))] > reached[low]
+    low, high = np.searchsorted(edges, edges[:-1] - SECOND // 2), np.searchsorted(edges, edges[1:] + SECOND // 2, "right") - 1
+    near = reached[high] > reached[low]
     inside = (edges[1:] > window[0]) & (edges[:-1] <= window[1])
     return np.logical_or(there, near & inside)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints, Labels, Recording, Series
 from exhume.recording.summary import SECOND
+from exhume.web.unrecorded import Gaps, across, between_readings, recorded_ns, unrecorded
 
 TABLES = ("memcg", "latency", "counters")
 Values = NDArray[np.float64]
@@ -28,22 +29,23 @@ class Kind(NamedTuple):
     key: str
     title: str
     unit: str
-    of: Callable[[Recording, Ints], Values | None]
+    of: Callable[[Recording, Ints, Gaps], Values | None]
 
 
 def around(folder: Folder, edges: Ints) -> list[Line]:
     """The lines of a window, by the readings before it and after it, too."""
-    return lines(folder.load(int(edges[0]) - _HOLDS_NS, int(edges[-1]) + _HOLDS_NS, TABLES), edges)
+    start, end = int(edges[0]) - _HOLDS_NS, int(edges[-1]) + _HOLDS_NS
+    return lines(folder.load(start, end, TABLES), edges, unrecorded(folder, start, end))
 
 
-def lines(recording: Recording, edges: Ints) -> list[Line]:
-    """Every line that the recording knows anything of, between each two edges."""
-    found = ((kind, kind.of(recording, edges)) for kind in KINDS)
+def lines(recording: Recording, edges: Ints, gaps: Gaps) -> list[Line]:
+    """Every line that the recording knows anything of, between each two edges, but for gaps, in which nobody recorded."""
+    found = ((kind, kind.of(recording, edges, gaps)) for kind in KINDS)
     return [Line(kind.key, kind.title, kind.unit, values) for kind, values in found if values is not None]
 
 
-def _memcg(column: str) -> Callable[[Recording, Ints], Values | None]:
-    def values(recording: Recording, edges: Ints) -> Values | None:
+def _memcg(column: str) -> Callable[[Recording, Ints, Gaps], Values | None]:
+    def values(recording: Recording, edges: Ints, _: Gaps) -> Values | None:
         """Of the whole node."""
         table = recording["memcg"]
         if not len(table):
@@ -72,7 +74,7 @@ def _held(times: Ints, counts: Ints, edges: Ints) -> Values | None:
     return values
 
 
-def _napi(recording: Recording, edges: Ints) -> Values | None:
+def _napi(recording: Recording, edges: Ints, _: Gaps) -> Values | None:
     """The longest wait for a poll that ended in a column, ms; zero where it was measured and nothing waited."""
     table = recording["latency"]
     if not len(table):
@@ -89,11 +91,12 @@ def _napi(recording: Recording, edges: Ints) -> Values | None:
     return values
 
 
-def _rate(name: str, scale: float, **wanted: str) -> Callable[[Recording, Ints], Values | None]:
+def _rate(name: str, scale: float, **wanted: str) -> Callable[[Recording, Ints, Gaps], Values | None]:
     """How fast counters of that name grow, all that have these labels together."""
 
-    def values(recording: Recording, edges: Ints) -> Values | None:
-        return rate(recording, [series for at, series in recording.counters(name).items() if _has(at, wanted)], edges, scale)
+    def values(recording: Recording, edges: Ints, gaps: Gaps) -> Values | None:
+        found = [series for at, series in recording.counters(name).items() if _has(at, wanted)]
+        return rate(recording, found, edges, scale, gaps)
 
     return values
 
@@ -103,25 +106,30 @@ def _has(at: Labels, wanted: dict[str, str]) -> bool:
     return all(known.get(key, "") == value for key, value in wanted.items())
 
 
-def rate(recording: Recording, series: Sequence[Series], edges: Ints, scale: float) -> Values | None:
+def rate(recording: Recording, series: Sequence[Series], edges: Ints, scale: float, gaps: Gaps) -> Values | None:
     """A second, by what was added between two readings. One that stands still has no rows, and counts as zero, as long as
-    any counter was read."""
+    any counter was read. What was added over a gap is of no known time."""
     if not series:
         return None
-    last = int(recording["counters"].ints("time").max())
+    read = recording["counters"].ints("time")
+    gaps = between_readings(read, gaps)
     at = (edges - edges[0]).astype(np.float64)
     passed = np.zeros(len(edges) - 1)
     first = min(int(one.times[0]) for one in series)
     for one in series:
-        grown = np.concatenate((np.zeros(1), np.cumsum(np.maximum(np.diff(one.values), 0), dtype=np.float64)))
+        added = np.maximum(np.diff(one.values), 0)
+        if gaps:
+            added[across(one.times, gaps)] = 0
+        grown = np.concatenate((np.zeros(1), np.cumsum(added, dtype=np.float64)))
         passed += np.diff(np.interp(at, (one.times - edges[0]).astype(np.float64), grown))
-    known = (edges[1:] > first) & (edges[:-1] < last)
-    return np.where(known, passed * SECOND / np.maximum(np.diff(edges), 1) * scale, np.nan)
+    length = recorded_ns(edges, gaps)
+    known = (edges[1:] > first) & (edges[:-1] < int(read.max())) & (length > 0)
+    return np.where(known, passed * SECOND / np.maximum(length, 1) * scale, np.nan)
 
 
-def _reclaim(recording: Recording, edges: Ints) -> Values | None:
+def _reclaim(recording: Recording, edges: Ints, gaps: Gaps) -> Values | None:
     names = ("vmstat_pgscan_direct", "vmstat_pgscan_kswapd")
-    return rate(recording, [series for name in names for series in recording.counters(name).values()], edges, 1.0)
+    return rate(recording, [series for name in names for series in recording.counters(name).values()], edges, 1.0, gaps)
 
 
 KINDS = (
