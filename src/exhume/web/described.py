@@ -1,6 +1,6 @@
 """What is shown, as GET /api/about tells of it: of a recording, and of a file that was only looked at."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from exhume import __version__
@@ -34,6 +34,8 @@ class Shown(NamedTuple):
     sampled: bool
     boots: list[str]
     notes: list[str]
+    clock: Sequence[tuple[int, int]] = ()
+    """Moments, and how much later than that it is by the clock on the wall: more than one where that was set meanwhile."""
 
 
 def described(shown: Shown) -> dict[str, Any]:
@@ -47,6 +49,7 @@ def described(shown: Shown) -> dict[str, Any]:
         "duration_us": (shown.end - shown.origin) // 1_000,
         "kept_us": max(0, (shown.kept_from - shown.origin) // 1_000),
         "real_start_ms": shown.real_ns / 1e6 if wall else 0,
+        "clock": _clock(shown) if wall else [[0, 0]],
         "has_wall": wall,
         "live": shown.live,
         "hz": shown.hz,
@@ -56,3 +59,9 @@ def described(shown: Shown) -> dict[str, Any]:
         "version": __version__,
         "notes": shown.notes[:20],
     }
+
+
+def _clock(shown: Shown) -> list[list[float]]:
+    """The begin first."""
+    known = shown.clock or [(shown.origin, shown.real_ns - shown.origin)]
+    return [[(time - shown.origin) // 1_000, (time + shift) / 1e6] for time, shift in known]

@@ -28,6 +28,7 @@ def about(view: View, query: Query, counted: bool = True) -> dict[str, Any]:
         sampled=folder.has_samples,
         boots=folder.boots,
         notes=folder.notes,
+        clock=view.clock.readings(folder, store.origin, end),
     )
     return {
         **described(shown),

@@ -5,6 +5,7 @@ import time
 
 from exhume.recording.folder import Folder
 from exhume.web.building import Builder
+from exhume.web.clock import Clock
 from exhume.web.incidents import Incidents
 from exhume.web.judging import Judges
 from exhume.web.quiet import Quiet
@@ -23,6 +24,7 @@ class View:
         self.builder = Builder(store, self.quiet)
         self.incidents = incidents or Incidents(store)
         self.judges = Judges()
+        self.clock = Clock()
         self.ended = False
         """Long work looks at this: nobody waits for it any more."""
         self._lock = threading.Lock()
