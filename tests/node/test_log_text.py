@@ -326,6 +326,38 @@ def test_of_two_moments_with_one_name_the_earlier_is_taken_and_one_that_never_wa
     assert [row["time"] for row in rows] == [at(2026, 10, 25, 0, 30), at(2026, 3, 29, 1, 30)]
 
 
+PUT_BACK = (
+    f"Oct 25 01:30:00 n kernel: [ 1000.000000] {RESET}\n",
+    f"Oct 25 02:30:00 n kernel: [ 4600.000000] {RESET}\n",
+    f"Oct 25 02:30:00 n kernel: [ 8200.000000] {RESET}\n",
+    f"Oct 25 03:30:00 n kernel: [11800.000000] {RESET}\n",
+)
+
+
+@pytest.mark.parametrize("lines", [PUT_BACK, PUT_BACK[:3], PUT_BACK[1:], PUT_BACK[2:], PUT_BACK[1:3], PUT_BACK[:2]])
+def test_where_clocks_are_put_back_the_time_since_boot_tells_which_of_two_moments_it_was(lines: tuple[str, ...]) -> None:
+    log, rows = read("".join(lines))
+    assert log.axis == "boot"
+    expected = [int(re.search(r"\[ *(\d+)", line)[1]) * SECOND for line in lines]  # type: ignore[index]
+    assert [row["time"] for row in rows] == expected
+    assert not any("boot" in note for note in log.notes)
+    if lines != PUT_BACK[1:3]:  # of two that have two moments each nobody can tell
+        assert 0 <= log.anchors[0].real - log.anchors[0].time - at(2026, 10, 24, 23, 13, 20) < SECOND
+
+
+@pytest.mark.parametrize(("named", "hour"), [("CEST", 0), ("CET", 1), ("UTC", 2)])
+def test_the_name_of_the_zone_tells_which_of_two_moments_it_was(named: str, hour: int) -> None:
+    log, rows = read(f"Sun 2026-10-25 02:30:00 {named} n kernel: {RESET}\n")
+    assert [row["time"] for row in rows] == [at(2026, 10, 25, hour, 30)]
+    assert log.notes == []
+
+
+def test_a_zone_that_is_not_known_here_is_told() -> None:
+    log, rows = read(f"Sun 2026-11-15 12:04:31 EST n kernel: {RESET}\n")
+    assert [row["time"] for row in rows] == [at(2026, 11, 15, 11, 4, 31)]
+    assert log.notes == ["its times of day are of a zone that is not known here, EST: taken as local time (CET +0100)"]
+
+
 def test_lines_of_other_machines_are_passed_over_and_told() -> None:
     line = "Nov 15 12:04:{:02} {} kernel: {}\n".format
     log, rows = read(
@@ -439,6 +471,9 @@ PIECES = st.sampled_from(
         f"Nov 15 12:04:31 h kern.emerg kernel: [    1.000000] {RESET}\n".encode(),
         f"Sun Nov 15 12:04:31 2026 kern.emerg kernel: [    1.000000] {RESET}\n".encode(),
         f"Sun Feb 30 12:04:31 9999 user.err kernel: {RESET}\n".encode(),
+        *(line.encode() for line in PUT_BACK),
+        f"Sun 2026-10-25 02:30:00 CET n kernel: {RESET}\n".encode(),
+        f"Thu 1970-01-01 00:00:00 ABCDE n kernel: [999999999.999999999] {RESET}\n".encode(),
         b"\n",
         b" kernel",
         b"\x00\xff\x1b[31m",

@@ -41,6 +41,7 @@ _PLAIN_TAG = b" kernel: "
 _PAIRS = 500
 """So many lines with both clocks are enough to know how they belong together."""
 _SOME_HOSTS = 4
+_HALF_AN_HOUR = 30 * MINUTE
 _JSON = re.compile(rb'\s*\{\s*"dmesg"\s*:')
 _JSON_FIELD = re.compile(rb'\s*"(fac|pri|time|msg)": *')
 _TIME = re.compile(rb"(\d{1,9})\.(\d{1,9})")
@@ -150,10 +151,12 @@ class LogText(LogImport):
         self.axis = "wall"
         pairs: list[tuple[int, int]] = []
         resolution = 0
+        newest = self._newest([*first, *last])
         for said in reversed(last):
             boot, wall, coarse = said.stamp
             if boot is None or wall is None:
                 continue
+            wall = self._fitting(boot, wall, newest)
             if pairs and (boot > pairs[-1][0] + SECOND or not same_boot(boot, wall, pairs[0][1] - pairs[0][0])):
                 break
             pairs.append((boot, wall))
@@ -163,10 +166,33 @@ class LogText(LogImport):
         self._anchor(pairs, resolution)
         for boot, wall, _ in (said.stamp for said in first):
             if boot is not None and wall is not None:
-                if boot > pairs[0][0] + SECOND or not same_boot(boot, wall, self.anchors[0].real - self.anchors[0].time):
+                at_boot = self.anchors[0].real - self.anchors[0].time
+                if boot > pairs[0][0] + SECOND or not same_boot(boot, self._fitting(boot, wall, at_boot), at_boot):
                     self.axis = "wall"
-                    self.notes.append("it has more than one boot: all of them are on the wall clock, the last is tied to both")
+                    self.notes.append(
+                        "it has more than one boot, or its clock was set: all is on the wall clock, the last is tied to both"
+                    )
                 break
+
+    def _newest(self, said: list[_Said]) -> int:
+        """The wall clock at the boot of the last of these lines; if it has two moments, by the one that more agree with."""
+        both = [(boot, wall) for boot, wall, _ in (one.stamp for one in said) if boot is not None and wall is not None]
+        if not both:
+            return 0
+        boot, wall = both[-1]
+
+        def agree(at_boot: int) -> int:
+            return sum(same_boot(boot, self._fitting(boot, wall, at_boot), at_boot) for boot, wall in both)
+
+        later = self._calendar.again(wall)
+        return (later if later != wall and agree(later - boot) > agree(wall - boot) else wall) - boot
+
+    def _fitting(self, boot: int, wall: int, at_boot: int) -> int:
+        """The wall clock of a line: of two moments that share a name when clocks are put back the one that fits."""
+        if abs(wall - boot - at_boot) < _HALF_AN_HOUR:
+            return wall
+        later = self._calendar.again(wall)
+        return later if abs(later - boot - at_boot) < _HALF_AN_HOUR else wall
 
     def _lines_at(self, blocks: Iterator[bytes]) -> list[_Said]:
         """What the kernel said in the first of these blocks where it said something."""
@@ -294,6 +320,8 @@ class LogText(LogImport):
         """The moment on the file's axis."""
         boot, wall, _ = stamp
         at_boot = self._at_boot
+        if boot is not None and wall is not None and at_boot is not None:
+            wall = self._fitting(boot, wall, at_boot)
         if boot is not None and (wall is None or at_boot is None or same_boot(boot, wall, at_boot)):
             if self.axis == "boot":
                 self._back += boot + MINUTE < self._latest
