@@ -103,6 +103,18 @@ def test_a_journald_that_was_started_late_does_not_move_the_anchor() -> None:
     assert [row["time"] for row in rows] == [2 * SECOND]
 
 
+HOURS = 7200 * 1_000_000
+
+
+@pytest.mark.parametrize("step", [HOURS, 30 * 1_000_000, -HOURS])
+@pytest.mark.parametrize("of_kernel", [True, False])
+def test_a_clock_that_was_set_is_taken_as_it_is_since(step: int, of_kernel: bool) -> None:
+    since = entry(600_000_000, RESET) if of_kernel else entry(600_000_000, "Hello", _TRANSPORT="journal")
+    early = (entry(1_500_000, "Linux version 6.1", booted=BOOTED - step), entry(3_000_000, RESET, booted=BOOTED - step))
+    log, _ = read(lines(*early, since))
+    assert log.anchors[0].real - log.anchors[0].time == BOOTED * 1000
+
+
 @pytest.mark.parametrize("before", ["\x1e", "data: "])
 def test_the_other_forms_with_one_entry_a_line_are_read(before: str) -> None:
     assert brief(read(lines(*INCIDENT, before=before))[1]) == EVENTS

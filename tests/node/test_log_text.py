@@ -250,6 +250,29 @@ def test_a_line_that_was_received_late_does_not_move_the_anchor() -> None:
     assert log.anchors[0].real - log.anchors[0].time == at(2026, 11, 15, 12, 0, 1) + 5_000
 
 
+def test_a_clock_that_was_set_is_taken_as_it_is_since() -> None:
+    early = "".join(f"2026-11-15T12:00:{second:02}.000000+00:00 n kernel: [{second:5}.000000] early\n" for second in range(20))
+    late = "".join(
+        f"2026-11-15T12:15:{second:02}.000000+00:00 n kernel: [{600 + second:5}.000000] {RESET}\n" for second in (0, 9)
+    )
+    log, rows = read(early + late)
+    assert (log.axis, log.notes) == ("boot", [])
+    assert [log.anchors[0].real - log.anchors[0].time + row["time"] for row in rows] == [
+        at(2026, 11, 15, 12, 15, second) for second in (0, 9)
+    ]
+
+
+def test_clocks_that_drift_apart_are_tied_together_by_the_last_lines() -> None:
+    day, drift = 86_400, 3.5  # 40 in a million
+    booted = at(2026, 9, 1) // SECOND
+    moments = [
+        datetime.fromtimestamp(booted + days * (day + drift), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") for days in range(61)
+    ]
+    log, _ = read("".join(f"{when}+00:00 n kernel: [{days * day:5}.000000] {RESET}\n" for days, when in enumerate(moments)))
+    assert log.axis == "boot"
+    assert log.anchors[0].real - log.anchors[0].time == (booted + 210) * SECOND
+
+
 @pytest.mark.parametrize(
     ("begin", "expected"),
     [

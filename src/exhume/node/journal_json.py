@@ -60,14 +60,16 @@ class Journal(LogImport):
         self._traces = TraceFilter()
         first, last = self._whole(source.head(_BLOCK)), _last(source)
         ends = [entry for line in (*last[-1:], first[0]) if (entry := _entry(line))]
-        newest = max(ends, key=_realtime)
-        self._boot = _text(newest.get("_BOOT_ID"))
+        self._boot = _text(max(ends, key=_realtime).get("_BOOT_ID"))
+        # Within a boot the wall clock may have been put back.
+        newest = max((entry for entry in ends if _text(entry.get("_BOOT_ID")) == self._boot), key=_monotonic)
         self._asked = asked not in ("", "0")
         lines = last if last and newest is ends[0] else first
         if self._asked:
             self._boot = self._chosen(asked, self._boot)
             lines = _of_boot(self._source, self._boot) or [line for line in first if self._boot.encode() in line]
-            newest = max((entry for line in lines if (entry := _entry(line))), key=_realtime, default={})
+            of_it = [entry for line in lines if (entry := _entry(line)) and _text(entry.get("_BOOT_ID")) == self._boot]
+            newest = max(of_it, key=_monotonic, default={})
         self.node = Node(_text(newest.get("_HOSTNAME")), _dashed(self._boot), "", "", 0)
         self._anchor(newest, lines)
 
@@ -126,7 +128,8 @@ class Journal(LogImport):
         return lines
 
     def _anchor(self, newest: Entry, lines: list[bytes]) -> None:
-        """printk's clock drifts against CLOCK_MONOTONIC, so the kernel's entries say it best, unless they were read late."""
+        """printk's clock drifts against CLOCK_MONOTONIC, so the kernel's entries say it best, unless they were read late, or
+        the wall clock was set since."""
         exact = _clocks(newest, "__MONOTONIC_TIMESTAMP")
         printed = []
         for line in lines:
@@ -136,8 +139,8 @@ class Journal(LogImport):
         by_kernel, by_journal = wall_at_boot(printed, 0), wall_at_boot([exact] if exact else [], 0)
         at_boot = by_journal if by_kernel is None else by_kernel
         if by_kernel is not None and by_journal is not None and exact is not None:
-            late = by_kernel - by_journal > SECOND + exact[0] // _DRIFT
-            at_boot = by_journal if late else by_kernel
+            apart = abs(by_kernel - by_journal) > SECOND + exact[0] // _DRIFT
+            at_boot = by_journal if apart else by_kernel
         if at_boot is not None:
             time = max(boot for boot, _ in [*printed, *([exact] if exact else [])])
             self.anchors.append(Anchor(time, time + at_boot, "the journal has both clocks"))
@@ -306,6 +309,10 @@ def _dashed(boot: str) -> str:
 
 def _realtime(entry: Entry) -> int:
     return _number(entry.get("__REALTIME_TIMESTAMP"), _LATEST_USEC) or 0
+
+
+def _monotonic(entry: Entry) -> int:
+    return _number(entry.get("__MONOTONIC_TIMESTAMP"), _LONGEST_BOOT_USEC) or 0
 
 
 def _boots(source: Input) -> list[str]:

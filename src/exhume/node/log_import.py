@@ -17,6 +17,9 @@ _LONGEST_CUT = 1 << 16
 _BLOCK = 1 << 20
 _MOST_LINES = 20_000
 _MOST_TEXT = 8 << 20
+_NEAR_NS = 3600 * SECOND
+_LATE_NS = 120 * SECOND
+"""A line is hardly received later than that; a clock that was wrong is set by more."""
 
 
 class LogImport(ABC):
@@ -83,11 +86,16 @@ def wall_at_boot(pairs: Iterable[tuple[int, int]], resolution: int) -> int | Non
     """The wall clock when the other one was 0, from moments (boot, wall) on both, the wall clock cut to `resolution`.
 
     A line is stamped when it is received, so at its time or later, and the one that came with the least delay is right: the
-    least difference, or up to `resolution` more. Within that, what all lines agree with.
+    least difference, or up to `resolution` more. Within that, what all lines agree with. Only what was shortly before the last
+    one counts: before that the wall clock may have been set, and the clocks drift apart.
     """
-    differences = [wall - boot for boot, wall in pairs]
-    if not differences:
+    pairs = list(pairs)
+    if not pairs:
         return None
+    last, real = max(pairs)
+    differences = [
+        wall - boot for boot, wall in pairs if last - boot <= _NEAR_NS and abs(wall - boot - real + last) <= _LATE_NS
+    ]
     least, most = min(differences), max(differences)
     return (least + resolution + (most if most < least + resolution else least)) // 2
 
