@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from exhume.recording.folder import Folder
-from exhume.recording.recording import Node
+from exhume.recording.recording import Node, labels
 from exhume.recording.writer import Writer
+from exhume.web import lanes as lanes_module
+from exhume.web import outline as outline_module
 from exhume.web import store as store_module
 from exhume.web.store import Store
 from tests.recording.made import ABOUT, BEGIN, NODE, SECOND, second, writer
@@ -42,6 +44,32 @@ def test_what_is_written_is_shown_and_its_begin_stays(tmp_path: Path) -> None:
     assert not ended["live"]
     assert someone.api("flame")["total"] == 31 * 40
     shown.builder.update()  # and again, with nothing to do
+    assert shown.builder._ranges(shown.store.folder)[0] == []
+
+
+def test_what_goes_on_for_long_has_wider_cells_and_the_same_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "_CLOSE", 0)
+    monkeypatch.setattr(lanes_module, "_CLOSE_NS", 0)
+    writing = writer(tmp_path / "r")
+    shown, asked = None, {"from_": BEGIN, "to": BEGIN + 90 * SECOND, "columns": 9}
+    for at in range(90):
+        rows = second(at, names=at == 0)
+        rows["events"].add(BEGIN + at * SECOND, "line", "eth0", "warning", f"line {at}", labels())
+        writing.append(rows)
+        if at == 10:
+            shown = view(str(tmp_path / "r"))
+            monkeypatch.setattr(outline_module, "MOST_CELLS", 20)
+        if shown is not None and at % 7 == 0:
+            shown.builder.update()
+    writing.close()
+    assert shown is not None
+    shown.builder.update()
+    assert shown.builder.outline.width == 8
+    fresh = view(str(tmp_path / "r"))
+    live, read = (browser(each).api("lanes", **asked) for each in (shown, fresh))
+    assert [flag["text"] for flag in live["flags"]] == [f"line {at}" for at in range(90)]
+    assert {**live, "cores": None, "lines": None} == {**read, "cores": None, "lines": None}
+    assert None not in browser(shown).api("overview", columns=9)["busy"]
     assert shown.builder._ranges(shown.store.folder)[0] == []
 
 

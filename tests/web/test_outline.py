@@ -62,6 +62,43 @@ def test_a_longer_recording_has_wider_cells(monkeypatch: pytest.MonkeyPatch) -> 
     assert known.all()
 
 
+@pytest.mark.parametrize("seconds", [100, 101])
+def test_cells_that_become_wider_count_the_same(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    grown = made(seconds)
+    grown.put_line("zombies", 0, np.arange(seconds, dtype=np.float64))
+    assert grown.fit(BEGIN + seconds * SECOND) == 0
+    monkeypatch.setattr(outline_module, "MOST_CELLS", 30)
+    assert grown.fit(BEGIN + seconds * SECOND) == 2
+    wide = made(seconds)
+    assert grown.width == wide.width == 4
+    for columns in (5, 20):
+        given = edges(100, columns)
+        assert grown.columns("kernel", given).tolist() == wide.columns("kernel", given).tolist()
+        means = [each.columns("busy", given, mean=True).tolist() for each in (grown, wide)]
+        assert means[0] == pytest.approx(means[1], abs=0.02)
+        assert grown.worst(given)[1].tolist() == wide.worst(given)[1].tolist()
+        assert grown.worst(given)[2] == wide.worst(given)[2]
+    assert grown.columns("zombies", edges(100, 5)).tolist() == [19, 39, 59, 79, 99]
+    assert grown.offsets(BEGIN, 100)[0].tolist() == wide.offsets(BEGIN, 100)[0].tolist()
+    assert grown.offsets(BEGIN, seconds)[1].all()
+    assert (grown.known(0, 25), wide.known(0, 25)) == (1.0, 1.0)
+    assert len(grown) <= len(wide) + 600
+
+
+def test_a_view_that_goes_on_for_days_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outline_module, "MOST_CORE_CELLS", 6_000)
+    outline = made(300)
+    for day in range(1, 20):
+        begin = BEGIN + day * 3_000 * SECOND
+        outline.fit(begin + 3_000 * SECOND)
+        rows = summarise(np.array([begin]), np.array([0]), np.array([SYSTEM], dtype=np.int8))
+        outline.put(outline.place(begin), outline.place(begin) + 1, rows)
+        assert len(outline) * len(outline.cores) <= 6_000 + 1_200
+    assert outline.width == 32
+    found = outline.columns("kernel", BEGIN + np.array([0, 320, 2_960, 3_008]) * SECOND)
+    assert found.tolist() == pytest.approx([1.0, np.nan, 0.1], nan_ok=True)
+
+
 def test_what_was_not_read_is_not_known() -> None:
     outline = Outline(BEGIN, 100, 2, 10)
     assert np.isnan(outline.columns("kernel", edges(100, 10))).all()

@@ -111,6 +111,8 @@ class Builder:
     def update(self) -> None:
         """Read what is new. Of a recording that does not grow there is nothing after the first time."""
         folder = self._store.folder
+        for _ in range(self.outline.fit(folder.window[1])):
+            self._doubled()
         ranges, settled = self._ranges(folder)
         taken = rates(folder) if ranges else NONE
 
@@ -135,6 +137,15 @@ class Builder:
             self._second_pass = max(self._second_pass, number / len(ranges))
         self._first_pass = self._second_pass = 1.0
         self._done = settled
+
+    def _doubled(self) -> None:
+        """Cells are twice as wide as before."""
+        self._done //= 2
+        with self._lock:
+            parts, self._marks = self._marks, {}
+            for (first, last), found in parts.items():
+                part = first // 2, -(-last // 2)
+                self._marks[part] = marks.together(self._marks[part], found) if part in self._marks else found
 
     def _ranges(self, folder: Folder) -> tuple[list[Range], int]:
         """What to read, some segments at a time, and up to where it will not have to be read again."""

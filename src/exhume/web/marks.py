@@ -83,6 +83,10 @@ def joined(parts: Iterable[Marks], start: int, end: int) -> Marks:
     return Marks(tuple(kept), left_out, tuple(sorted(longest, key=lambda bar: (bar.start, bar))), tuple(restarts))
 
 
+def together(one: Marks, other: Marks) -> Marks:
+    return Marks(one.flags + other.flags, one.left_out + other.left_out, one.bars + other.bars, one.restarts + other.restarts)
+
+
 def by_title(bars: Iterable[Bar]) -> list[tuple[str, list[Bar]]]:
     """The lanes of bars, the one with the longest wait first."""
     found: dict[str, list[Bar]] = {}

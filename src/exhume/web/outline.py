@@ -1,8 +1,8 @@
 """What is kept in memory of the whole recording: what each core did, second by second, and what was counted beside it.
 
 Twelve hours of 96 cores are four million rows of the summary, hundreds of megabytes with their fiftieths. Here they take sixty:
-counts in two bytes, fiftieths for all cores together and only where there are any. Where a recording is longer still, or has a
-log of months beside it, a cell is several seconds.
+counts in two bytes, fiftieths for all cores together and only where there are any. Where a recording is longer still, grows so
+long, or has a log of months beside it, a cell is several seconds.
 """
 
 import threading
@@ -62,6 +62,31 @@ class Outline:
         self._known, self._recorded = np.pad(self._known, (0, more)), np.pad(self._recorded, (0, more))
         self._shares = {name: np.pad(each, (0, more), constant_values=np.nan) for name, each in self._shares.items()}
         self._counts, self._in_kernel = _longer(self._counts, 0, more), _longer(self._in_kernel, 0, more)
+
+    def fit(self, time: int) -> int:
+        """Make room up to a moment: cells of twice the width as often as they would be too many. How often that was.
+
+        Only while nobody puts anything into it: cells have other numbers then.
+        """
+        doubled = 0
+        with self._lock:
+            while self.place(time) > min(MOST_CELLS, MOST_CORE_CELLS // max(1, len(self.cores))):
+                self._double()
+                doubled += 1
+        return doubled
+
+    def _double(self) -> None:
+        if len(self) % 2:
+            self._grow(len(self) + 1 - self._room(0))  # by one
+        self.width *= 2
+        self._known, self._recorded = self._known[::2] & self._known[1::2], self._recorded[::2] | self._recorded[1::2]
+        self._shares = {
+            name: _mean(each[::2], each[1::2]) if name == "busy" else np.fmax(each[::2], each[1::2])
+            for name, each in self._shares.items()
+        }
+        self._counts, self._in_kernel = (
+            np.minimum(each[::2], _MOST - each[1::2]) + each[1::2] for each in (self._counts, self._in_kernel)
+        )
 
     def place(self, time: int) -> int:
         """The cell that a moment is in."""
@@ -143,8 +168,8 @@ class Outline:
 
     def columns(self, what: str, edges: Ints, mean: bool = False) -> Shares:
         """`kernel`, `busy` or a line: the most, or the mean, of the cells between each two edges."""
-        low, high = self._cells(edges)
         with self._lock:
+            low, high = self._cells(edges)
             values = self._shares.get(what)
             if values is None:
                 return np.full(len(low), np.nan, dtype=np.float32)
@@ -159,8 +184,8 @@ class Outline:
 
     def worst(self, edges: Ints) -> tuple[list[int], NDArray[np.float64], float]:
         """By core, class and column: of the cells of a column the one with most kernel time; and what a cell may count."""
-        low, high = self._cells(edges)
         with self._lock:
+            low, high = self._cells(edges)
             chosen = np.zeros((len(low), len(self.cores), len(CLASSES)))
             some = self._any_recorded(low, high)
             if len(some):
@@ -194,10 +219,15 @@ class Outline:
 
     def recorded(self, base: int, seconds: int) -> NDArray[np.bool_]:
         """Of each second whether anything is known of it."""
-        cells = ((base - self.first) // SECOND + np.arange(seconds)) // self.width
         with self._lock:
+            cells = ((base - self.first) // SECOND + np.arange(seconds)) // self.width
             inside = (cells >= 0) & (cells < len(self))
             return inside & self._recorded[np.clip(cells, 0, max(0, len(self) - 1))]
+
+
+def _mean(one: Shares, other: Shares) -> Shares:
+    """Of what is known of both."""
+    return np.where(np.isnan(one), other, np.where(np.isnan(other), one, (one + other) / 2))
 
 
 def _longer(array: NDArray[np.uint16], axis: int, more: int) -> NDArray[np.uint16]:
