@@ -119,6 +119,17 @@ def test_undo_starts_nothing_for_which_systemd_would_stop_a_protected_unit(machi
     assert active(machine, "rival.service") == "active"
 
 
+def test_a_transient_unit_that_was_stopped_is_told_as_gone_for_good(machine: systemd.Machine, node: Node) -> None:
+    machine.run(["systemd-run", "--unit=brief.service", "/bin/sleep", "infinity"])
+    plan = planned(machine, "brief.service", Wishes())
+    assert carry_out.apply(plan, node, Consent(True, False)).of("skipped")
+    assert active(machine, "brief.service") == "active"
+    assert carry_out.apply(plan, node, ALL).exit_code == 0
+    assert active(machine, "brief.service") != "active"
+    undone = carry_out.undo(node)
+    assert (undone.exit_code, undone.notes) == (0, ("stop-unit brief.service was done and cannot be undone",))
+
+
 @pytest.mark.parametrize("wishes", [Wishes(), Wishes("do-nothing")])
 def test_what_systemd_has_read_of_a_fix_that_was_cut_off_is_gone_after_undo(
     machine: systemd.Machine, node: Node, wishes: Wishes

@@ -297,10 +297,19 @@ class _Return:
     def _undo(self, places: list[int]) -> None:
         for place in sorted(places, key=lambda place: _undo_order(self._steps[place], place)):
             step, record = self._steps[place], self._one.steps[place]
-            if not kind_of(step).undoable:
+            if not kind_of(step).undoable or self._forgotten(step):
                 self._notes.append(f"{step.kind} {printable(step.target)} was done and cannot be undone")
             elif record.became != "undone" or self._rank(place) == RELOAD:
                 self._tell(self._undo_one(place, step, record.before or {}))
+
+    def _forgotten(self, step: Step) -> bool:
+        """A transient unit has no file: systemd forgets what it was when it stops. That was confirmed as what it is."""
+        if step.undoable or step.kind != "stop-unit" or self._node.manager is None:
+            return False
+        try:
+            return self._node.manager.state(step.target).load == "not-found"
+        except ExhumeError:
+            return False
 
     def _undo_one(self, place: int, step: Step, before: State) -> Event:
         try:
