@@ -21,6 +21,7 @@ from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.service import JUDGE_EVERY_NS
 from exhume.agent.standing import Standing
+from exhume.cli.record_trigger import kinds_of
 from exhume.findings.detectors import examine
 from exhume.findings.thresholds import Thresholds
 from exhume.kernel.clock import Clock
@@ -150,12 +151,12 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
     node = Node("large", "boot", os.uname().release, "v1", cores)
     profiler = Profiler(Root(), True, False, None)
     gathered, made = Gathered(cores), Made(node, rng)
-    standing = Standing(gathered)
+    standing, kinds = Standing(gathered), kinds_of("any")
 
     def judge(recording: Recording) -> list[Incident]:
         found = [one for examined in examine(recording, Thresholds()) for one in examined.findings]
         gathered.judged(found)
-        standing.found([one for one in found if one.severity != "info"], time.monotonic())
+        standing.found(found, kinds, time.monotonic())
         return []
 
     trigger = Trigger(node, judge, JUDGE_EVERY_NS)
