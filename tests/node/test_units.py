@@ -571,6 +571,21 @@ def reply(order: Endianness, signature: str, body: tuple[Any, ...]) -> bytes:
     return bytes(Message(Header(order, MessageType.method_return, 1, 1, 0, 7, fields), body).serialise(9))
 
 
+@pytest.mark.parametrize("number", [0x2928, 0x2829, 0x29280000, 0x28290000, 0x292800, 0x28292829])
+@pytest.mark.parametrize("order", [Endianness.little, Endianness.big])
+def test_numbers_whose_bytes_look_like_an_empty_struct_are_numbers(order: Endianness, number: int) -> None:
+    fields = {HeaderFields.reply_serial: number, HeaderFields.sender: ":1.3", HeaderFields.signature: "s"}
+    raw = Message(Header(order, MessageType.method_return, 1, 1, 0, number, fields), ("()",)).serialise(number)
+    assert units.parse(bytes(raw)) == units.Reply(number, "", "()")
+
+
+def test_more_of_what_looks_like_empty_structs_than_numbers_can_explain_is_refused() -> None:
+    fields = b"\x01\x01s\0" + (8192).to_bytes(4, "little") + b"()" * 4096 + b"\0"
+    raw = b"l\2\1\1" + bytes(4) + (1).to_bytes(4, "little") + len(fields).to_bytes(4, "little") + fields
+    with pytest.raises(Unreadable, match="speak D-Bus"):
+        units.parse(raw)
+
+
 @given(st.lists(st.tuples(*[texts] * 6, st.just("/a"), st.integers(0, 2**32 - 1), texts, st.just("/")), max_size=5), orders)
 def test_a_list_of_units_is_read_as_it_was_written(rows: list[tuple[Any, ...]], order: Endianness) -> None:
     raw = reply(order, "a(ssssssouso)", (rows,))

@@ -55,6 +55,9 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 _PROPERTIES = ("Result", "ControlGroup", "MainPID")
 _PLAIN = (("active", "running"), ("active", "exited"))
 
+_SIGNATURE = re.compile(rb"[a-z(){}]*")
+# Of so many in one header, not all are numbers.
+_FEW = 16
 _NO_DBUS = "what answers on the D-Bus socket does not speak D-Bus"
 _UNIT_ROWS = "a(ssssssouso)"
 _ANSWERS = {b"s\0": "s", b"u\0": "u", b"i\0": "i", b"t\0": "t", b"as\0": "as"}
@@ -261,13 +264,25 @@ def message_size(head: bytes | bytearray) -> int:
     return size
 
 
+def _empty_struct(fields: bytes) -> bool:
+    """Whether a signature among the fields of a header has an empty struct, which no valid one has, and of an array of which
+    jeepney never gets to the end. The same bytes may be a number: the 10,536th message has them as its serial."""
+    at, found = fields.find(b"()"), 0
+    while at >= 0 and found < _FEW:
+        for start in range(max(1, at - 253), at + 1):
+            end = start + fields[start - 1]  # a signature has its length before it, and ends with a zero
+            if at + 2 <= end < len(fields) and fields[end] == 0 and _SIGNATURE.fullmatch(fields, start, end):
+                return True
+        at, found = fields.find(b"()", at + 1), found + 1
+    return at >= 0
+
+
 def parse(raw: bytes) -> Reply:
     """One whole message. Only bodies of the forms that we ask for are looked into."""
     from jeepney.low_level import Header, HeaderFields, MessageType, parse_signature
 
     try:
-        # No valid signature holds an empty struct, and jeepney never gets to the end of an array of them.
-        if b"()" in raw[: 16 + struct.unpack_from("<I" if raw[0] == 0x6C else ">I", raw, 12)[0]]:
+        if _empty_struct(raw[16 : 16 + struct.unpack_from("<I" if raw[0] == 0x6C else ">I", raw, 12)[0]]):
             raise ValueError("an empty struct")
         header, position = Header.from_buffer(raw)
         serial = header.fields.get(HeaderFields.reply_serial, 0)
