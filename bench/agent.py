@@ -85,13 +85,14 @@ def agent_idle(minutes: int = MINUTES) -> Iterator[Row]:
 
 
 def agent_zombies(minutes: int = MINUTES, count: int = 60_000, rate: float = 5.0) -> Iterator[Row]:
-    """The same without zombies, then with 60,000 and five more a second: what they add."""
+    """The same without zombies, then with 60,000 and five more a second: what they add. They are held by tmpfs, because page
+    cache may be reclaimed meanwhile (DAMON does), and zombies that go by the hundred a second are another load."""
     if why := zombies.unavailable():
         raise RuntimeError(why)
     seen = {}
     for made in (0, count):
         end = threading.Event()
-        with tempfile.TemporaryDirectory() as place, zombies.zombies(made, "agent") as parent:
+        with tempfile.TemporaryDirectory() as place, zombies.zombies(made, "agent", tmpfs=True) as parent:
             leak = threading.Thread(target=_leak, args=(parent.name, rate, end), daemon=True)
             if made:
                 leak.start()
@@ -112,7 +113,7 @@ def _leak(below: str, rate: float, end: threading.Event) -> None:
     parent = zombies.PARENT / f"{below}-leak"
     parent.mkdir(parents=True, exist_ok=True)
     home = zombies.own_cgroup()
-    with tempfile.NamedTemporaryFile(prefix="exhume-test-") as file:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="exhume-test-") as file:
         number = 0
         while not end.wait(1 / rate):
             zombies.one(parent, f"l{number}", file.fileno(), number)

@@ -24,6 +24,10 @@ class Counted:
     def has(self, zombies: int) -> None:
         self._tree.proc_cgroups(zombies + 3)
 
+    def took(self, seconds: float) -> None:
+        """The last one took so much of a core."""
+        self._reader._cost_ns = round(seconds * SECOND)
+
     def told(self, seconds: float) -> int | None:
         """How many it tells of at that time; None where it says nothing."""
         recording = Recording(Node("", "", "", "v1", 2))
@@ -64,6 +68,33 @@ def test_few_zombies_are_named_again_when_there_is_one_more(tmp_path: Path) -> N
     assert node.told(1) == 20
     node.has(21)
     assert node.told(62) == 21
+
+
+def test_what_is_dear_is_done_for_no_more_than_its_share_of_a_core(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 60_000)
+    assert node.told(1) == 60_000
+    node.took(0.25)  # 500 s of a two-thousandth of a core
+    node.has(63_000)
+    assert [node.told(at) for at in (62, 130, 300, 490)] == [None] * 4
+    assert node.told(560) == 63_000
+
+
+def test_what_is_dear_waits_beyond_ten_minutes_while_nothing_changes(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 1_000_000)
+    assert node.told(1) == 1_000_000
+    node.took(4)
+    assert [node.told(at) for at in (62, 700, 5000)] == [None] * 3
+    assert node.told(8002) == 1_000_000
+
+
+@pytest.mark.parametrize("now", [80_000, 40_000])
+def test_another_heap_is_named_after_a_minute_however_dear_that_is(tmp_path: Path, now: int) -> None:
+    node = Counted(tmp_path, 60_000)
+    assert node.told(1) == 60_000
+    node.took(10)
+    node.has(now)
+    assert node.told(30) is None
+    assert node.told(62) == now
 
 
 def test_who_asks_for_every_reading_has_it(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def quiet(number: int, work_ticks: int = 0, **counters: int) -> Recording:
 
 def told(*batches: Recording) -> list[bool]:
     signs = Signs()
-    return [signs.seen(batch) for batch in batches]
+    return [bool(signs.seen(batch)) for batch in batches]
 
 
 def test_a_quiet_node_shows_none() -> None:

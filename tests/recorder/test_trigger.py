@@ -139,6 +139,54 @@ def test_a_quiet_node_is_judged_less_often_and_at_the_full_rate_from_the_first_s
     assert judged[6:] == [125, 155, 185]
 
 
+def leaking_second(at: int) -> Recording:
+    rows = idle_second(at)
+    rows["cgroup_events"].add(at * SECOND, "rmdir", 4, at, 2, f"/x{at}", 1, "systemd")
+    rows["memcg"].add(at * SECOND, "/", 12, 60_000 + at, 60_012 + at, "proc-cgroups", "node", 1)
+    return rows
+
+
+def test_a_leak_that_goes_on_is_no_sign_of_anything_new_once_a_whole_window_of_it_was_judged() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    asked(watching, [leaking_second(now) for now in range(165)])
+    assert judged == [10, 20, 30, 40, 50, 60, 110, 160]
+    sign = leaking_second(165)
+    sign["events"].add(165 * SECOND, "oom", "memory", "critical", "", ())
+    asked(watching, [sign, *(leaking_second(now) for now in range(166, 222))])
+    assert judged[8:] == [170, 220]  # another sign is one, and this one went on meanwhile
+
+
+def test_a_leak_that_begins_anew_is_one() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    leaking = [*range(65), *range(175, 200)]
+    asked(watching, [leaking_second(now) if now in leaking else idle_second(now) for now in range(200)])
+    assert judged == [10, 20, 30, 40, 50, 60, 110, 160, 175, 185, 195]
+
+
+def test_a_core_that_works_all_day_is_judged_at_the_full_rate() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    asked(watching, [second(now) for now in range(300)])
+    assert judged == [*range(10, 300, 10)]
+
+
 @pytest.mark.parametrize("kind", ["stall", "stall-begins", "nic-tx-timeout", "nic-reset-done"])
 def test_it_judges_at_once_what_harms_but_not_twice_within_a_batch(kind: str) -> None:
     judged: list[int] = []

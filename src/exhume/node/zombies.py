@@ -6,6 +6,7 @@ since we listen, if anybody does; one count for the node. Each row of `memcg_wal
 
 from contextlib import suppress
 from dataclasses import dataclass
+from time import thread_time_ns
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,14 @@ from exhume.recording.recording import Node, Recording
 if TYPE_CHECKING:
     from exhume.node.memcg_walk import MemcgWalk
 
-# A walk is repeated at most so often, and only if there are more or fewer zombies by this share: it is cheap, not free (0.3 s
+# A walk is repeated at most so often, and only if there are more or fewer zombies by this share: it is cheap, not free (0.2 s
 # for 60,000). Who adds to them meanwhile is seen by cgroup events. After so long it is repeated in any case.
 AGAIN_NS = 60_000_000_000
 CHANGED = 0.02
 AT_LATEST_NS = 600_000_000_000
+# Both only for as little of a core as this; what is dearer waits, unless there are more or fewer by a fifth.
+COST = 0.0005
+MUCH_CHANGED = 0.2
 # Groups that are kept; what is beyond is summed into one row, so that the sum stays true.
 MOST_GROUPS = 200
 
@@ -52,6 +56,8 @@ class Zombies:
         self._walked = self._asked = -1
         self._found = -1
         """Zombies when it was last walked, by the kernel's count."""
+        self._cost_ns = 0
+        """What that took of a core."""
         self._note = ""
 
     def read(self, recording: Recording, time: int) -> str:
@@ -61,21 +67,29 @@ class Zombies:
         if self._again_ns and self._as_they_were(recording.node, time):
             return self._note
         self._walked = time
+        begun = thread_time_ns()
         try:
             self._note = self._if_few(recording, time) or self._by_walk(recording, time)
         except Unreadable as error:
             self._note = f"not named, {error}; {self._by_count(recording, time)}"
+        self._cost_ns = thread_time_ns() - begun
         return self._note
 
     def _as_they_were(self, node: Node, time: int) -> bool:
-        """Whether another walk would find what the last one found."""
+        """Whether another walk would find what the last one found, or too little else for what it costs."""
         counted = Recording(node)
         found = -1
         with suppress(Unreadable):
             Memcg(self._root, self._tree).read(counted, time)
             found = next(counted["memcg"].rows())["dying"]
-        same = found >= 0 and self._found >= 0 and abs(found - self._found) < CHANGED * self._found
-        if same and time - self._walked < AT_LATEST_NS:
+        since = time - self._walked
+        known = found >= 0 and self._found >= 0
+        changed = abs(found - self._found)
+        if self._cost_ns > COST * since:
+            same = not known or changed < MUCH_CHANGED * self._found
+        else:
+            same = known and changed < CHANGED * self._found and since < AT_LATEST_NS
+        if same:
             return True
         self._found = found
         return False

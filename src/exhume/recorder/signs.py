@@ -3,6 +3,10 @@
 This judges nothing. It is far more easily alarmed than any detector, and from the first sign on the node is judged at the full
 rate. What has no sign (a short burst that two batches share, a state that was there before) is found with the next turn: the
 window that is judged is longer than any pause between two turns, so that nothing falls between them.
+
+What comes and goes all day is no sign of anything new: a node that starts a pod every second, or has leaked for weeks, is not
+judged more often for it once a whole window of it has been judged. That is for comings and goings alone (STEADY), whose numbers
+are in the metrics as they are; a core that works may saturate at any moment, and is judged at the full rate for as long.
 """
 
 from typing import Any
@@ -38,6 +42,23 @@ _GROWTH = {
 }
 # Series that are remembered: cgroups under quota may be many.
 _MOST = 1 << 14
+# Signs that one gets used to.
+STEADY = frozenset({"cgroups", "zombies", "units"})
+
+
+class Usual:
+    """Which signs have been there at every turn for a while."""
+
+    def __init__(self, after_ns: int) -> None:
+        self._after_ns = after_ns
+        self._since: dict[str, int] = {}
+
+    def turn(self, seen: set[str], before: int) -> None:
+        """A turn, with what was seen since the one `before`."""
+        self._since = {name: self._since.get(name, before) for name in seen & STEADY}
+
+    def at(self, now: int) -> set[str]:
+        return {name for name, since in self._since.items() if now - since >= self._after_ns}
 
 
 class Signs:
@@ -48,10 +69,17 @@ class Signs:
         self._dying = -1
         self._units: list[tuple[Any, ...]] = []
 
-    def seen(self, rows: Recording) -> bool:
-        """Of everything the last value is remembered, whatever else there was: no short cuts."""
-        signs = self._grown(rows), self._leaked(rows), self._changed(rows)
-        return any(signs) or any(len(rows[table]) for table in ("events", "cgroup_events")) or busy(rows)
+    def seen(self, rows: Recording) -> set[str]:
+        """Their names. Of everything the last value is remembered, whatever else there was: no short cuts."""
+        signs = {
+            "counters": self._grown(rows),
+            "zombies": self._leaked(rows),
+            "units": self._changed(rows),
+            "events": bool(len(rows["events"])),
+            "cgroups": bool(len(rows["cgroup_events"])),
+            "cores": busy(rows),
+        }
+        return {name for name, there in signs.items() if there}
 
     def _leaked(self, rows: Recording) -> bool:
         """More zombies than ever since it was asked."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from exhume.recorder.signs import Signs
+from exhume.recorder.signs import Signs, Usual
 from exhume.recording.recording import Labels, Node, Recording, Table
 
 WINDOW_NS = 60_000_000_000
@@ -49,7 +49,7 @@ class Trigger:
         same_ns: int = 0,
     ) -> None:
         """Judged every `every_ns`; if those are longer, every `quiet_ns` while nothing was found the last time and there was no
-        sign of anything since, and every `same_ns` while what is found is what was found three times before."""
+        sign of anything new since, and every `same_ns` while what is found is what was found three times before."""
         self._node = node
         self._every_ns = every_ns or EVERY_NS
         self._quiet_ns = max(self._every_ns, quiet_ns)
@@ -57,7 +57,9 @@ class Trigger:
         self._last: set[tuple[str, str, str]] = set()
         self._times = 0
         """How often that was found in a row."""
-        self._signs = Signs()
+        self._signs, self._usual = Signs(), Usual(WINDOW_NS)
+        self._seen: set[str] = set()
+        """Signs since it was judged last."""
         self._quiet = False
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
@@ -86,11 +88,13 @@ class Trigger:
         while self._seconds[0][1] < now - WINDOW_NS:
             self._let_go(self._seconds.popleft()[2])
         self._hurry = self._hurry or harms(rows)
-        if self._quiet_ns > self._every_ns and self._signs.seen(rows):
-            self._quiet = False
+        if self._quiet_ns > self._every_ns:
+            self._seen |= self._signs.seen(rows)
+            self._quiet = self._quiet and self._seen <= self._usual.at(self._judged)
         if now - self._judged < self._pause():
             return [], []
-        self._judged, self._hurry = now, False
+        self._usual.turn(self._seen, self._judged)
+        self._judged, self._hurry, self._seen = now, False, set()
         begun = time.thread_time_ns()
         found = self._judge(self._window())
         self._cost_ns = time.thread_time_ns() - begun
