@@ -146,6 +146,14 @@ def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Insi
     assert inside.said == []
 
 
+def test_verdicts_that_fail_are_counted_and_why_is_said_once(inside: Inside) -> None:
+    assert inside.value("exhume_verdicts_failed_total") == 0.0
+    for _ in range(2):
+        inside.service._verdicts._trouble("no verdict: it took more than 60 s")
+    assert inside.value("exhume_verdicts_failed_total") == 2.0
+    assert inside.said == ["no verdict: it took more than 60 s"]
+
+
 def test_a_disk_that_is_full_for_the_second_time_is_told_again(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(inside.service._tell, "_clock", lambda: now)

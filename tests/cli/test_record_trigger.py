@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli.main import main
-from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger
+from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger, verdicts
 from exhume.errors import UsageError
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
@@ -50,6 +51,20 @@ def test_json_is_for_verdicts_and_needs_incidents(tmp_path: Path, capsys: pytest
     assert main(["record", str(tmp_path / "r"), "--json"]) == 64
     assert "--json prints the verdicts on incidents: name their kinds with --on" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
+
+
+def test_a_verdict_that_fails_while_nobody_listens_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = argparse.Namespace(dir="r", config=None, json=False)
+    asking = verdicts(args, line=False)
+    try:
+        with open("/dev/full", "w", buffering=1, encoding="utf-8") as full, monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", full)
+            asking._trouble("no verdict: it took more than 60 s")
+            with suppress(OSError):
+                full.close()
+            asking._trouble("nor now")
+    finally:
+        asking.finish()
 
 
 def _batch(at: int, whole: Recording, until: int) -> Recording:

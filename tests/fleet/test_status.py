@@ -133,6 +133,10 @@ def test_a_node_is_judged_by_figures_and_by_who_looked_at_it() -> None:
     assert judge(Figures(stall_s=10, seen_s=600)).why == "polls late 1.7% of the time"
     assert judge(Figures(saturated_s=10, seen_s=600)).sick is False
     assert judge(Figures(health="warning")).why == "warning: cause not visible"
+    leaking = Figures(
+        health="critical", zombies=68_000.0, live=80.0
+    )  # a leak makes no incident by default, so no verdict names it
+    assert judge(leaking).why == "critical: 68,000 zombies"
 
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)

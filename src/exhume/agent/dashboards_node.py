@@ -175,11 +175,14 @@ PAGE = Page(
                 ),
                 Panel(
                     "Not seen",
-                    "Sources that are off (why is in the agent's log), what it gave up, and what it lost.",
+                    "Sources that are off (why is in the agent's log), what it gave up and lost, verdicts that failed.",
                     (
                         Query(f"exhume_source_up{{{_N}}} == 0", "{{source}} is off"),
                         Query(f"exhume_agent_stepped_down{{{_N}}}", "{{what}} given up"),
                         Query(grown("exhume_agent_lost_total", "what", _N), "{{what}} lost"),
+                        Query(
+                            f"increase(exhume_verdicts_failed_total{{{_N}}}[1h]) > 0", "verdicts that failed within the hour"
+                        ),
                     ),
                     width=6,
                 ),

@@ -66,7 +66,8 @@ class Gathered:
         for core in cores:
             for what in ("seconds", "episodes"):
                 self.values[f"exhume_core_saturated_{what}_total"][core,] = 0.0
-        self.values["exhume_agent_batches_total"][()] = 0.0
+        for name in ("exhume_agent_batches_total", "exhume_verdicts_failed_total"):
+            self.values[name][()] = 0.0
         for change in _CHANGES.values():
             self.values["exhume_memory_cgroup_changes_total"][change,] = 0.0
         for outcome in ("sent", "failed", "dropped"):
@@ -261,6 +262,9 @@ class Gathered:
                 self._count("exhume_core_saturated_seconds_total", key, (span.end - max(span.start, counted)) / 1e9)
                 self._count("exhume_core_saturated_episodes_total", key, float(span.start >= counted))
                 self._saturated[span.core] = span.end
+
+    def verdict_failed(self) -> None:
+        self._count("exhume_verdicts_failed_total", (), 1.0)
 
     def incident(self, kind: str) -> None:
         self._count("exhume_incidents_total", (kind,), 1.0)

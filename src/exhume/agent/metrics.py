@@ -216,6 +216,11 @@ METRICS: Final = _all(
         1,
     ),
     Metric(
+        "exhume_verdicts_failed_total",
+        "counter",
+        "Verdicts that were asked for and did not come: they failed, or took a minute, or nothing could be written.",
+    ),
+    Metric(
         "exhume_incidents_total",
         "counter",
         "Incidents that were found and pinned in the recording, by kind.",

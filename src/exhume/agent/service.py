@@ -111,7 +111,7 @@ class Service:
             raise
         self._pinning = Pinning()
         self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
-        self._verdicts = Verdicts(diagnose, self._say_verdict, self._tell, self._verdict)
+        self._verdicts = Verdicts(diagnose, self._say_verdict, self._no_verdict, self._verdict)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
     # The pages
@@ -285,6 +285,10 @@ class Service:
 
     def _verdict(self, case: Case, report: Report) -> None:
         self._standing.verdict(report, time.monotonic(), time.time())
+
+    def _no_verdict(self, said: str) -> None:
+        self.gathered.verdict_failed()
+        self._tell(said)
 
     def _say_verdict(self, case: Case, report: Report) -> None:
         verdict = report["verdict"]

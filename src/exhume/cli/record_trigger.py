@@ -67,7 +67,12 @@ def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts":
             if args.json:
                 print(json_line(case, report), flush=True)
 
-    return Verdicts(command, tell, lambda trouble: print(f"{before}exhume: {trouble}", file=sys.stderr, flush=True))
+    def trouble(said: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{before}exhume: {said}\n")
+            sys.stderr.flush()
+
+    return Verdicts(command, tell, trouble)
 
 
 def sentence(report: "Report") -> str:

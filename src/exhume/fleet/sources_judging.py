@@ -45,9 +45,9 @@ def judge(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
     or a saturated core for more than their share of the time; or who looked at the node itself says so."""
     limits = thresholds or LIMITS
     reasons: list[tuple[float, str]] = []
-    if figures.health in ("warning", "critical"):
-        what = f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}" if figures.cause else "cause not visible"
-        reasons.append(((3.0 if figures.health == "critical" else 1.0), f"{figures.health}: {what}"))
+    told = figures.health in ("warning", "critical")
+    if told and figures.cause:
+        reasons.append((0.0, f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}"))
     if figures.zombies is not None:
         limit = max(limits.zombies_floor, limits.zombies_per_live * (figures.live or 0.0))
         if figures.zombies > limit:
@@ -65,11 +65,16 @@ def judge(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
     looked = figures.health in ("healthy", "warning", "critical") or any(
         each is not None for each in (figures.zombies, figures.resets, figures.stall_s, figures.saturated_s)
     )
+    why = "; ".join(text for _, text in reasons)
+    if told:
+        # What the figures show beside it is likely why: only where they show nothing the cause is not visible.
+        reasons.append((3.0 if figures.health == "critical" else 1.0, ""))
+        why = f"{figures.health}: {why or 'cause not visible'}"
     badness = sum(weight for weight, _ in reasons)
     if not reasons and (days := pain_in(figures.zombies, figures.leak_per_day)) is not None:
         # Not sick yet: below everything that is, the sooner the worse.
         badness = min(0.05, 0.05 / (1 + days))
-    return Judged(bool(reasons) if looked else None, badness, "; ".join(text for _, text in reasons))
+    return Judged(bool(reasons) if looked else None, badness, why)
 
 
 def pain_in(zombies: float | None, leak_per_day: float | None) -> float | None:
