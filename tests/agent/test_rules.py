@@ -13,11 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.agent import rules_agent, rules_exporters
+from exhume.agent.gathering import _RECLAIM
 from exhume.agent.metrics import METRICS
 from exhume.agent.rules import EDITIONS, Edition, Making, groups, printed
 from exhume.agent.rules_fleet import RECORDS
 from exhume.cli.main import command_parser, main
 from exhume.errors import UsageError
+from exhume.findings.model import SEVERITIES
+from exhume.verdict import kinds
+from exhume.verdict.policy import DRIFTS
 from tests.agent import rule_cases_agent, rule_cases_exporters, rule_cases_fleet
 from tests.agent.deployed import DEPLOY, EXPORTERS, FILES
 from tests.agent.prometheus import free_port, needs, promtool, until
@@ -54,6 +58,34 @@ def test_every_case_goes_as_told(edition: Edition) -> None:
 
 def _of(edition: str, name: str) -> list[Case]:
     return [case for case in CASES[edition] if name in case.alerts]
+
+
+# Values of labels as the code has them, for every matcher of every rule.
+VALUES = {
+    ("exhume_audit_drift", "kind"): DRIFTS,
+    ("exhume_findings", "kind"): kinds.ALL,
+    ("exhume_findings", "severity"): SEVERITIES,
+    ("exhume_memory_cgroups", "state"): ("live", "dying"),
+    ("exhume_reclaim_pages_total", "by"): tuple(by for by, _ in _RECLAIM.values()),
+    ("exhume_reclaim_pages_total", "action"): tuple(action for _, action in _RECLAIM.values()),
+    ("exhume_profiles_pushed_total", "outcome"): ("sent", "failed", "dropped"),
+    ("exhume_stalls_total", "what"): ("napi", "softirq", "runqueue"),
+    ("exhume_stall_seconds_total", "what"): ("napi", "softirq", "runqueue"),
+    ("exhume_agent_lost_total", "what"): ("rows, .*",),
+}
+
+
+def test_every_rule_asks_for_values_that_the_agent_gives() -> None:
+    expressions = [alert.expr for alert in rules_agent.ALERTS] + [record.expr for record in RECORDS]
+    asked = {
+        (name, label, value)
+        for expression in expressions
+        for name, matchers in re.findall(r"(exhume_\w+)\{([^}]*)\}", expression)
+        for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', matchers)
+    }
+    assert len(asked) > 8
+    for name, label, value in asked:
+        assert value in VALUES[name, label], (name, label, value)
 
 
 @pytest.mark.parametrize(("edition", "name"), NAMES)

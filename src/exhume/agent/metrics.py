@@ -51,7 +51,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_zombie_memory_cgroups",
         "gauge",
-        f"Zombie memory cgroups by whose they were: the {TOP} largest, the rest as {OTHER}. Named from 100 on, once a minute.",
+        f"Zombie memory cgroups by whose they were: the {TOP} largest, the rest as {OTHER}. Named from 100 on, now and then.",
         ("source",),
         TOP + 1,
         "zombies",
@@ -218,7 +218,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_verdicts_failed_total",
         "counter",
-        "Verdicts that were asked for and did not come: they failed, or took a minute, or nothing could be written.",
+        "Attempts at a verdict that failed or took a minute, or for which nothing could be written; each is tried three times.",
     ),
     Metric(
         "exhume_incidents_total",
@@ -285,7 +285,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_audit_drift",
         "gauge",
-        "How far the node is from its lifecycle policy: new, gone, overdue, without owner, not allowed in this image.",
+        "How far the node is from its lifecycle policy: not-allowed (in this image), new, past-review, no-owner, gone.",
         ("kind",),
         5,
     ),

@@ -15,7 +15,7 @@ from exhume.findings.thresholds import Thresholds
 _LIMITS = Thresholds()
 DYING = 'exhume_memory_cgroups{state="dying"}'
 LIVE = 'exhume_memory_cgroups{state="live"}'
-_DRIFT, _OVERDUE = (f'exhume_audit_drift{{kind{match}"overdue"}}' for match in ("!=", "="))
+_DRIFT, _OVERDUE = (f'exhume_audit_drift{{kind{match}"past-review"}}' for match in ("!=", "="))
 
 
 def _pain_s(over: str) -> str:

@@ -63,12 +63,16 @@ class Policy:
         return [one for one in self.agents if any(mark in one.name for mark in "*?[")]
 
 
+# In the order in which they are told.
+DRIFTS = ("not-allowed", "new", "past-review", "no-owner", "gone")
+
+
 @dataclass(frozen=True, slots=True)
 class Drift:
     """Where the image and its policy have come apart."""
 
     kind: str
-    """new, gone, past-review, no-owner or not-allowed"""
+    """One of DRIFTS."""
     name: str
     message: str
 
@@ -185,8 +189,7 @@ def drift(policy: Policy, inventory: Inventory, today: date) -> tuple[Drift, ...
                     "past-review", listed.name, f"it was to be reviewed by {listed.review}, {days:,} day{'s' * (days > 1)} ago"
                 )
             )
-    order = ("not-allowed", "new", "past-review", "no-owner", "gone")
-    return tuple(sorted(found, key=lambda one: (order.index(one.kind), one.name)))
+    return tuple(sorted(found, key=lambda one: (DRIFTS.index(one.kind), one.name)))
 
 
 def image_names(inventory: Inventory) -> tuple[str, ...]:
