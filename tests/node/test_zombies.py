@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.agent.settings import Settings
+from exhume.errors import Unreadable
 from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.root import Root
 from exhume.node.zombies import AGAIN_NS, AT_LATEST_NS, Zombies
@@ -27,6 +29,11 @@ class Counted:
     def took(self, seconds: float) -> None:
         """The last one took so much of a core."""
         self._reader._cost_ns = round(seconds * SECOND)
+
+    def asks(self, seconds: float) -> bool:
+        """Whether it names or counts anew at that time."""
+        self.told(seconds)
+        return self._reader._walked == round(seconds * SECOND)
 
     def told(self, seconds: float) -> int | None:
         """How many it tells of at that time; None where it says nothing."""
@@ -79,12 +86,40 @@ def test_what_is_dear_is_done_for_no_more_than_its_share_of_a_core(tmp_path: Pat
     assert node.told(560) == 63_000
 
 
-def test_what_is_dear_waits_beyond_ten_minutes_while_nothing_changes(tmp_path: Path) -> None:
+def test_what_is_dear_waits_for_ten_minutes_at_most_since_verdicts_need_the_names(tmp_path: Path) -> None:
     node = Counted(tmp_path, 1_000_000)
     assert node.told(1) == 1_000_000
     node.took(4)
-    assert [node.told(at) for at in (62, 700, 5000)] == [None] * 3
-    assert node.told(8002) == 1_000_000
+    node.has(1_100_000)
+    assert [node.told(at) for at in (62, 300, 590)] == [None] * 3
+    assert node.told(660) == 1_100_000
+    assert Settings().keep_s * SECOND > AT_LATEST_NS + 2 * AGAIN_NS
+
+
+def test_where_none_can_be_counted_and_the_walk_is_dear_it_waits(tmp_path: Path) -> None:
+    node = Counted(tmp_path, 0)
+    node.told(1)
+    node.took(1)
+    assert node.asks(62) is False
+    assert node.asks(670) is True
+
+
+def test_one_that_failed_is_tried_again_after_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Counted(tmp_path, 60_000)
+    assert node.told(1) == 60_000
+    node.took(10)
+
+    def fails(*_: object) -> str:
+        raise Unreadable("not now")
+
+    node.has(90_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(Zombies, "_by_walk", fails)
+        patched.setattr(Zombies, "_by_count", fails)
+        with pytest.raises(Unreadable):
+            node.told(62)
+    assert node.told(90) is None
+    assert node.told(123) == 90_000
 
 
 @pytest.mark.parametrize("now", [80_000, 40_000])

@@ -175,6 +175,25 @@ def test_a_leak_that_begins_anew_is_one() -> None:
     assert judged == [10, 20, 30, 40, 50, 60, 110, 160, 175, 185, 195]
 
 
+def test_zombies_that_come_one_by_one_are_each_a_sign_beside_pods_that_come_and_go_all_day() -> None:
+    """Five restarts within a minute are a loop: of one every 14 s a window has so many only at some moments."""
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    def churn(at: int) -> Recording:
+        rows = idle_second(at)
+        rows["cgroup_events"].add(at * SECOND, "rmdir", 4, at, 2, f"/x{at}", 1, "systemd")
+        rows["memcg"].add(at * SECOND, "/", 12, 60_000 + at // 14, 60_012, "proc-cgroups", "node", 1)
+        return rows
+
+    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    asked(watching, [churn(now) for now in range(300)])
+    assert {at for at in range(70, 300) if at % 14 == 0} <= set(judged)
+
+
 def test_a_core_that_works_all_day_is_judged_at_the_full_rate() -> None:
     judged: list[int] = []
 

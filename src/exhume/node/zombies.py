@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 AGAIN_NS = 60_000_000_000
 CHANGED = 0.02
 AT_LATEST_NS = 600_000_000_000
-# Both only for as little of a core as this; what is dearer waits, unless there are more or fewer by a fifth.
+# Sooner only for as little of a core as this; if it is dearer it waits, unless there are more or fewer by a fifth. But not
+# for longer: verdicts are made of what is on disk, and an agent keeps a quarter of an hour.
 COST = 0.0005
 MUCH_CHANGED = 0.2
 # Groups that are kept; what is beyond is summed into one row, so that the sum stays true.
@@ -67,12 +68,13 @@ class Zombies:
         if self._again_ns and self._as_they_were(recording.node, time):
             return self._note
         self._walked = time
-        begun = thread_time_ns()
+        begun, found = thread_time_ns(), self._found
+        self._found, self._cost_ns = -1, 0  # if nothing comes of it, it is tried again
         try:
             self._note = self._if_few(recording, time) or self._by_walk(recording, time)
         except Unreadable as error:
             self._note = f"not named, {error}; {self._by_count(recording, time)}"
-        self._cost_ns = thread_time_ns() - begun
+        self._found, self._cost_ns = found, thread_time_ns() - begun
         return self._note
 
     def _as_they_were(self, node: Node, time: int) -> bool:
@@ -86,10 +88,10 @@ class Zombies:
         known = found >= 0 and self._found >= 0
         changed = abs(found - self._found)
         if self._cost_ns > COST * since:
-            same = not known or changed < MUCH_CHANGED * self._found
+            same = not known or changed <= MUCH_CHANGED * self._found
         else:
-            same = known and changed < CHANGED * self._found and since < AT_LATEST_NS
-        if same:
+            same = known and changed < CHANGED * self._found
+        if same and since < AT_LATEST_NS:
             return True
         self._found = found
         return False

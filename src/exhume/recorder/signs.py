@@ -6,7 +6,9 @@ window that is judged is longer than any pause between two turns, so that nothin
 
 What comes and goes all day is no sign of anything new: a node that starts a pod every second, or has leaked for weeks, is not
 judged more often for it once a whole window of it has been judged. That is for comings and goings alone (STEADY), whose numbers
-are in the metrics as they are; a core that works may saturate at any moment, and is judged at the full rate for as long.
+are in the metrics as they are, and only if they come all the time: of what comes every quarter of a minute, as restarts of a
+container do, a window has just enough to be judged by, and only when the last one has come. A core that works may saturate at
+any moment, and is judged at the full rate for as long.
 """
 
 from typing import Any
@@ -44,6 +46,8 @@ _GROWTH = {
 _MOST = 1 << 14
 # Signs that one gets used to.
 STEADY = frozenset({"cgroups", "zombies", "units"})
+# One that comes after more than this is another each time.
+_PAUSE_NS = 10 * 10**9
 
 
 class Usual:
@@ -66,6 +70,8 @@ class Signs:
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
+        self._at: dict[str, int] = {}
+        """When those that one gets used to were seen last."""
         self._dying = -1
         self._units: list[tuple[Any, ...]] = []
 
@@ -79,7 +85,13 @@ class Signs:
             "cgroups": bool(len(rows["cgroup_events"])),
             "cores": busy(rows),
         }
-        return {name for name, there in signs.items() if there}
+        return {self._named(name, rows.window[1]) for name, there in signs.items() if there}
+
+    def _named(self, sign: str, now: int) -> str:
+        if sign not in STEADY:
+            return sign
+        before, self._at[sign] = self._at.get(sign), now
+        return sign if before is not None and now - before <= _PAUSE_NS else f"{sign}, after a pause"
 
     def _leaked(self, rows: Recording) -> bool:
         """More zombies than ever since it was asked."""

@@ -23,7 +23,7 @@ from exhume.text import printable
 Report = dict[str, Any]
 """As `exhume diagnose --json` prints it: exhume.report/1."""
 
-# What is read once a minute (zombies by name) is in it for sure.
+# What is read once a minute is in it for sure; zombies by name may be older, and are looked for in what was recorded before.
 WINDOW_S = 70
 SAME_S = 60.0
 APART_S = 3.0
