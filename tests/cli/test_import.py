@@ -123,7 +123,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
 
     monkeypatch.setattr(command, "run", missing)
     assert main(["import", "x", "-o", "y"]) == 3
-    assert "this needs numpy, which is not installed: pip install 'exhume[all]'" in capsys.readouterr().err
+    assert "this needs numpy, which is not installed: pip install '.[all]' in a clone of exhume" in capsys.readouterr().err
 
 
 def test_a_boot_is_a_number_or_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

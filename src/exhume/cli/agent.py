@@ -17,12 +17,12 @@ EPILOG = """\
 examples:
   sudo exhume agent                                    metrics at http://127.0.0.1:9464/metrics
   sudo exhume agent --dir /data/rec --listen 0.0.0.0:9464
-  exhume agent --print-config > /etc/exhume/exhume.toml
+  exhume agent --print-config > new.toml               as it is set now, to begin with; [agent] of /etc/exhume/exhume.toml
   exhume agent --print-rules > rules.yml               alerts for Prometheus; --print-dashboard node, fleet for Grafana
   kill -HUP PID                                        read the settings again
 
 Every setting of [agent] can be given by the environment as well: EXHUME_AGENT_HZ=97, EXHUME_AGENT_PUSH_URL=...
-exit code: 0 done, 2 failed or refused, 3 could not"""
+exit code: 0 done, 2 failed or refused, 3 could not, 64 wrong usage or settings"""
 
 # Objects between collections: what clients that talk nonsense leave behind is not to wait for our own tidying, once a minute.
 _COLLECT_AFTER = 50_000
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from exhume.agent.service import Service
     except ImportError as error:
-        raise ExhumeError(f"the agent needs {error.name}: pip install 'exhume[agent]'") from None
+        raise ExhumeError(f"the agent needs {error.name}: pip install '.[agent]' in a clone of exhume") from None
     program = [sys.executable, "-m", "exhume"]
     config = ["--config", args.config] if args.config else []
     diagnose = [*program, "diagnose", settings.dir, f"--from=-{WINDOW_S}s", "--json", *config]

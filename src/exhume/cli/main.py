@@ -133,7 +133,9 @@ def main(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _NEEDED:
             return _bug(error)
-        sys.stderr.write(f"exhume: this needs {error.name}, which is not installed: pip install 'exhume[all]'\n")
+        sys.stderr.write(
+            f"exhume: this needs {error.name}, which is not installed: pip install '.[all]' in a clone of exhume\n"
+        )
         return EXIT_CANNOT_JUDGE
     except Exception as error:
         return _bug(error)

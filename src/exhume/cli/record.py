@@ -106,7 +106,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     try:
         from exhume.recording.writer import Writer
     except ImportError:
-        raise ExhumeError("recording needs pyarrow: pip install 'exhume[record]'") from None
+        raise ExhumeError("recording needs pyarrow: pip install '.[record]' in a clone of exhume") from None
 
     in_one_place()
     log = Root(args.log_root) if args.log_root else None

@@ -104,7 +104,7 @@ def _look_for_modules() -> None:
 
     missing = next((name for name in _NEEDED if find_spec(name) is None), None)
     if missing is not None:
-        raise ExhumeError(f"this needs {missing}, which is not installed: pip install 'exhume[all]'")
+        raise ExhumeError(f"this needs {missing}, which is not installed: pip install '.[all]' in a clone of exhume")
 
 
 def _can_be_looked_at(args: argparse.Namespace) -> bool:

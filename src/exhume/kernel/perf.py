@@ -362,7 +362,7 @@ def refusal(what: str, error: OSError) -> Unreadable:
     """Why an event could not be opened, for people."""
     reasons = {
         errno.EPERM: "it takes root or CAP_PERFMON, and a seccomp filter that allows it",
-        errno.EACCES: "it takes root or CAP_PERFMON, or kernel.perf_event_paranoid = -1",
+        errno.EACCES: "it takes root or CAP_PERFMON (CAP_SYS_ADMIN where kernel.perf_event_paranoid is above 2), or that at -1",
         errno.ENOSYS: "the kernel was built without perf events, or a sandbox hides them",
         errno.ENOENT: "the kernel does not know them",
         errno.ENOMEM: "there is no memory for the rings",

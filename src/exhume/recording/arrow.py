@@ -17,7 +17,7 @@ try:
     import pyarrow as pa
     import pyarrow.ipc
 except ImportError as error:
-    raise ExhumeError("a recording on disk needs pyarrow: install exhume[record]") from error
+    raise ExhumeError("a recording on disk needs pyarrow: pip install '.[record]' in a clone of exhume") from error
 
 # One thread reads and writes: the pools are for machines that have nothing else to do.
 pa.set_cpu_count(1)
