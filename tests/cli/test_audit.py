@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from exhume.agent import auditing
+from exhume.agent.rules_agent import ALERTS
 from exhume.cli.main import main
 from tests.image.incident import ECS, incident, link, write
 
@@ -128,6 +130,16 @@ def test_a_first_policy_then_no_drift_then_drift(root: Path, tmp_path: Path) -> 
     (root / "etc/systemd/system/multi-user.target.wants/metrics-shim.service").unlink()
     drift = json.loads(exhume("--root", root, "--policy", policy, "--json").stdout)["drift"]
     assert [(one["kind"], one["name"]) for one in drift] == [("new", "new.service"), ("gone", "metrics-shim.service")]
+
+
+def test_a_review_that_is_overdue_comes_to_the_alert_that_asks_for_it(root: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    text = exhume("--root", root, "--write-policy").stdout.replace('owner = ""  # nobody yet', 'owner = "infra"')
+    policy.write_text(text.replace('[agents."ecs.service"]', '[agents."ecs.service"]\nreview = 2020-01-31'))
+    ((kind,),) = auditing.drift(json.loads(exhume("--root", root, "--policy", policy, "--json").stdout))
+    asking = {alert.name: alert.expr for alert in ALERTS if "exhume_audit_drift" in alert.expr}
+    assert f'{{kind="{kind}"}}' in asking["ExhumeAuditOverdue"]
+    assert f'{{kind!="{kind}"}}' in asking["ExhumeAuditDrift"]
 
 
 def test_a_policy_is_never_overwritten_and_can_be_added_to(root: Path, tmp_path: Path) -> None:
