@@ -61,6 +61,7 @@ class Played:
         self.gathered.set("exhume_agent_lost_total", 7.0, "samples")
         self.gathered.set("exhume_audit_drift", 1.0, "new")
         self.gathered.set("exhume_profiles_waiting", 1.0)
+        self.gathered.verdict_failed()
 
     def _step(self) -> None:
         """Time passes on the node; what was found goes on in it."""
