@@ -139,6 +139,17 @@ def test_a_quiet_node_is_judged_less_often_and_at_the_full_rate_from_the_first_s
     assert judged[6:] == [125, 155, 185]
 
 
+def unalarmed() -> tuple[Trigger, list[int]]:
+    """One that finds nothing, every ten seconds or fifty, and when it looked."""
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    return Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND), judged
+
+
 def leaking_second(at: int) -> Recording:
     rows = idle_second(at)
     rows["cgroup_events"].add(at * SECOND, "rmdir", 4, at, 2, f"/x{at}", 1, "systemd")
@@ -147,13 +158,7 @@ def leaking_second(at: int) -> Recording:
 
 
 def test_a_leak_that_goes_on_is_no_sign_of_anything_new_once_a_whole_window_of_it_was_judged() -> None:
-    judged: list[int] = []
-
-    def judge(recording: Recording) -> list[Incident]:
-        judged.append(recording.window[1] // SECOND)
-        return []
-
-    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    watching, judged = unalarmed()
     asked(watching, [leaking_second(now) for now in range(165)])
     assert judged == [10, 20, 30, 40, 50, 60, 110, 160]
     sign = leaking_second(165)
@@ -163,13 +168,7 @@ def test_a_leak_that_goes_on_is_no_sign_of_anything_new_once_a_whole_window_of_i
 
 
 def test_a_leak_that_begins_anew_is_one() -> None:
-    judged: list[int] = []
-
-    def judge(recording: Recording) -> list[Incident]:
-        judged.append(recording.window[1] // SECOND)
-        return []
-
-    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    watching, judged = unalarmed()
     leaking = [*range(65), *range(175, 200)]
     asked(watching, [leaking_second(now) if now in leaking else idle_second(now) for now in range(200)])
     assert judged == [10, 20, 30, 40, 50, 60, 110, 160, 175, 185, 195]
@@ -177,11 +176,7 @@ def test_a_leak_that_begins_anew_is_one() -> None:
 
 def test_zombies_that_come_one_by_one_are_each_a_sign_beside_pods_that_come_and_go_all_day() -> None:
     """Five restarts within a minute are a loop: of one every 14 s a window has so many only at some moments."""
-    judged: list[int] = []
-
-    def judge(recording: Recording) -> list[Incident]:
-        judged.append(recording.window[1] // SECOND)
-        return []
+    watching, judged = unalarmed()
 
     def churn(at: int) -> Recording:
         rows = idle_second(at)
@@ -189,19 +184,12 @@ def test_zombies_that_come_one_by_one_are_each_a_sign_beside_pods_that_come_and_
         rows["memcg"].add(at * SECOND, "/", 12, 60_000 + at // 14, 60_012, "proc-cgroups", "node", 1)
         return rows
 
-    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
     asked(watching, [churn(now) for now in range(300)])
     assert {at for at in range(70, 300) if at % 14 == 0} <= set(judged)
 
 
 def test_a_core_that_works_all_day_is_judged_at_the_full_rate() -> None:
-    judged: list[int] = []
-
-    def judge(recording: Recording) -> list[Incident]:
-        judged.append(recording.window[1] // SECOND)
-        return []
-
-    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND)
+    watching, judged = unalarmed()
     asked(watching, [second(now) for now in range(300)])
     assert judged == [*range(10, 300, 10)]
 
