@@ -159,19 +159,19 @@ def leaking_second(at: int) -> Recording:
 
 def test_a_leak_that_goes_on_is_no_sign_of_anything_new_once_a_whole_window_of_it_was_judged() -> None:
     watching, judged = unalarmed()
-    asked(watching, [leaking_second(now) for now in range(165)])
-    assert judged == [10, 20, 30, 40, 50, 60, 110, 160]
-    sign = leaking_second(165)
-    sign["events"].add(165 * SECOND, "oom", "memory", "critical", "", ())
-    asked(watching, [sign, *(leaking_second(now) for now in range(166, 222))])
-    assert judged[8:] == [170, 220]  # another sign is one, and this one went on meanwhile
+    asked(watching, [leaking_second(now) for now in range(175)])
+    assert judged == [10, 20, 30, 40, 50, 60, 70, 120, 170]
+    sign = leaking_second(175)
+    sign["events"].add(175 * SECOND, "oom", "memory", "critical", "", ())
+    asked(watching, [sign, *(leaking_second(now) for now in range(176, 232))])
+    assert judged[9:] == [180, 230]  # another sign is one, and this one went on meanwhile
 
 
 def test_a_leak_that_begins_anew_is_one() -> None:
     watching, judged = unalarmed()
-    leaking = [*range(65), *range(175, 200)]
-    asked(watching, [leaking_second(now) if now in leaking else idle_second(now) for now in range(200)])
-    assert judged == [10, 20, 30, 40, 50, 60, 110, 160, 175, 185, 195]
+    leaking = [*range(75), *range(185, 210)]
+    asked(watching, [leaking_second(now) if now in leaking else idle_second(now) for now in range(210)])
+    assert judged == [10, 20, 30, 40, 50, 60, 70, 120, 170, 185, 195, 205]
 
 
 def test_zombies_that_come_one_by_one_are_each_a_sign_beside_pods_that_come_and_go_all_day() -> None:
@@ -186,6 +186,21 @@ def test_zombies_that_come_one_by_one_are_each_a_sign_beside_pods_that_come_and_
 
     asked(watching, [churn(now) for now in range(300)])
     assert {at for at in range(70, 300) if at % 14 == 0} <= set(judged)
+
+
+def test_a_service_that_restarts_all_the_time_is_usual_although_it_is_read_every_ten_seconds_only() -> None:
+    watching, judged = unalarmed()
+
+    def looping(at: int) -> Recording:
+        rows = leaking_second(at)
+        if at in reads:
+            rows["units"].add(at * SECOND, "ecs.service", "active", "running", 5 * at, "", "", at, "/x", "?")
+        return rows
+
+    reads = [at + at // 10 % 2 for at in range(0, 300, 10)]  # the next batch is up to two seconds later
+    asked(watching, [looping(now) for now in range(300)])
+    assert len(judged) <= 12
+    assert judged[-1] - judged[-2] == 50
 
 
 def test_a_core_that_works_all_day_is_judged_at_the_full_rate() -> None:

@@ -46,23 +46,9 @@ _GROWTH = {
 _MOST = 1 << 14
 # Signs that one gets used to.
 STEADY = frozenset({"cgroups", "zombies", "units"})
-# One that comes after more than this is another each time.
-_PAUSE_NS = 10 * 10**9
-
-
-class Usual:
-    """Which signs have been there at every turn for a while."""
-
-    def __init__(self, after_ns: int) -> None:
-        self._after_ns = after_ns
-        self._since: dict[str, int] = {}
-
-    def turn(self, seen: set[str], before: int) -> None:
-        """A turn, with what was seen since the one `before`."""
-        self._since = {name: self._since.get(name, before) for name in seen & STEADY}
-
-    def at(self, now: int) -> set[str]:
-        return {name for name, since in self._since.items() if now - since >= self._after_ns}
+# One that comes after more than this is another each time. Services are read every ten seconds and come with the next batch; of
+# what comes every twelve a window always has the five that make a loop.
+_PAUSE_NS = 12 * 10**9
 
 
 class Signs:
@@ -70,8 +56,8 @@ class Signs:
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
-        self._at: dict[str, int] = {}
-        """When those that one gets used to were seen last."""
+        self._runs: dict[str, tuple[int, int]] = {}
+        """Those that one gets used to: since when they come all the time, and when they came last."""
         self._dying = -1
         self._units: list[tuple[Any, ...]] = []
 
@@ -85,13 +71,16 @@ class Signs:
             "cgroups": bool(len(rows["cgroup_events"])),
             "cores": busy(rows),
         }
-        return {self._named(name, rows.window[1]) for name, there in signs.items() if there}
+        found = {name for name, there in signs.items() if there}
+        now = rows.window[1]
+        for name in found & STEADY:
+            since, last = self._runs.get(name, (now, now))
+            self._runs[name] = since if now - last <= _PAUSE_NS else now, now
+        return found
 
-    def _named(self, sign: str, now: int) -> str:
-        if sign not in STEADY:
-            return sign
-        before, self._at[sign] = self._at.get(sign), now
-        return sign if before is not None and now - before <= _PAUSE_NS else f"{sign}, after a pause"
+    def usual(self, since: int) -> set[str]:
+        """Those that have come all the time since then or longer."""
+        return {name for name, (begun, _) in self._runs.items() if begun <= since}
 
     def _leaked(self, rows: Recording) -> bool:
         """More zombies than ever since it was asked."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from exhume.recorder.signs import Signs, Usual
+from exhume.recorder.signs import Signs
 from exhume.recording.recording import Labels, Node, Recording, Table
 
 WINDOW_NS = 60_000_000_000
@@ -57,9 +57,7 @@ class Trigger:
         self._last: set[tuple[str, str, str]] = set()
         self._times = 0
         """How often that was found in a row."""
-        self._signs, self._usual = Signs(), Usual(WINDOW_NS)
-        self._seen: set[str] = set()
-        """Signs since it was judged last."""
+        self._signs = Signs()
         self._quiet = False
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
@@ -88,13 +86,11 @@ class Trigger:
         while self._seconds[0][1] < now - WINDOW_NS:
             self._let_go(self._seconds.popleft()[2])
         self._hurry = self._hurry or harms(rows)
-        if self._quiet_ns > self._every_ns:
-            self._seen |= self._signs.seen(rows)
-            self._quiet = self._quiet and self._seen <= self._usual.at(self._judged)
+        if self._quiet_ns > self._every_ns and not self._signs.seen(rows) <= self._signs.usual(self._judged - WINDOW_NS):
+            self._quiet = False
         if now - self._judged < self._pause():
             return [], []
-        self._usual.turn(self._seen, self._judged)
-        self._judged, self._hurry, self._seen = now, False, set()
+        self._judged, self._hurry = now, False
         begun = time.thread_time_ns()
         found = self._judge(self._window())
         self._cost_ns = time.thread_time_ns() - begun
