@@ -43,7 +43,7 @@ window.known = 0;
 const ask = window.fetch;
 window.fetch = async (...given) => {
   const answer = await ask(...given);
-  const name = new URL(answer.url).pathname.replace('/api/', '');
+  const name = new URL(answer.url).pathname.split('/api/').pop();
   if (name === 'heat' || name === 'lanes') answer.clone().json().then((told) => {
     window.ready[name] = told.ready ?? 1;
     if (!told.cores?.length) return;
@@ -66,7 +66,7 @@ _SETTLE_MS = 700
 _HEAT = """() => performance.getEntriesByName('exhume:heat').length > 0
   && document.getElementById('heat').getAttribute('aria-busy') === 'false'"""
 _LANES = "() => window.known > 0 && document.getElementById('lanes').getAttribute('aria-busy') === 'false'"
-_SEARCHED = "async () => (await (await fetch('/api/overview?columns=100')).json()).incidents_ready"
+_SEARCHED = "async () => (await (await fetch('api/overview?columns=100')).json()).incidents_ready"
 # From the new fragment until the canvas was drawn with its answer; a timer that is set before the paint runs after it.
 _SELECT = """(fragment) => new Promise((done, failed) => {
   const host = document.getElementById('flame'), canvas = host.querySelector('canvas.flame-canvas');
@@ -194,7 +194,7 @@ def view_selection(samples: int = 500_000) -> Iterator[Row]:
         page.goto(address)
         page.locator("canvas.flame-canvas[data-drawn]").wait_for()
         _rest(page)
-        about = page.evaluate("async () => (await fetch('/api/about')).json()")
+        about = page.evaluate("async () => (await fetch('api/about')).json()")
         begin, length = int(about["start_ns"]) // 1000, int(about["duration_us"])
         cores = os.cpu_count() or 1
         waits, prints = [], []

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 from bench.measure import Row, cost, median
 from tests import zombies
@@ -62,6 +64,67 @@ def zombies_groups(groups: int = 20, each: int = 3_000) -> Iterator[Row]:
     assert isinstance(listed, list)
     exact = sum(one["zombies"] == each and "/exhume-test/place-" in one["path"] for one in listed)
     yield Row(f"places of {groups} with {each:,} zombies that were not found exactly", groups - exact, None, "", 0.0)
+
+
+_BYSTANDER = """
+import ctypes, mmap, time
+getuid = ctypes.CDLL(None).getuid
+page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+def calls():
+    for _ in range(20000): getuid()
+
+def faults():
+    for _ in range(10000):
+        page.madvise(mmap.MADV_DONTNEED)
+        page[0]
+
+while what := input():
+    start = time.thread_time_ns()
+    (calls if what == "calls" else faults)()
+    print(time.thread_time_ns() - start, flush=True)
+"""
+_TURNS = 60
+
+
+def walk_bystander(count: int = 5_000) -> Iterator[Row]:
+    """What the walk costs other processes where it cannot be test-run (before 5.10), and how long it takes then."""
+    _need()
+    from exhume.kernel.bpf import Builder, Features, Routine
+    from exhume.node.memcg_walk import walk
+
+    old = Features(test_run=False)
+    code = Builder(old)
+    code.exit(0)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _BYSTANDER], stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+
+        def spent(what: str) -> int:
+            print(what, file=other.stdin, flush=True)
+            return int(other.stdout.readline()) if other.stdout is not None else 0
+
+        alone: dict[str, list[int]] = {"calls": [], "faults": []}
+        beside: dict[str, list[int]] = {"calls": [], "faults": []}
+        for what in _TURNS * ("calls", "faults"):
+            alone[what].append(spent(what))
+            with Routine(code, features=old) as routine:
+                routine.run()
+                beside[what].append(spent(what))
+        print(file=other.stdin, flush=True)
+    for what, each, name, bar in (("calls", 20_000, "a system call", 1.05), ("faults", 10_000, "a page fault", None)):
+        without, attached = (statistics.median(turns[what]) / each for turns in (alone, beside))
+        yield Row(f"{name} of another process while it is attached, against without", attached, without, "ns", bar)
+    with zombies.zombies(count):
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for test_run in 10 * (True, False):
+            start = time.perf_counter()
+            walk(Features(test_run=test_run))
+            times[test_run].append(time.perf_counter() - start)
+    yield Row(
+        f"walk of {count:,} zombies by page faults, against test-run", 1e3 * min(times[False]), 1e3 * min(times[True]), "ms"
+    )
 
 
 _CHURN = """
@@ -119,6 +182,41 @@ def _plausible(path: str) -> bool:
     return path.isprintable() and (os.path.isdir(here) or os.path.isdir(os.path.dirname(here)))
 
 
+def purge_promise(count: int = 2_000, hot_mib: int = 500) -> Iterator[Row]:
+    """A live pod with 500 MiB of hot cache, in small and in large folios, beside zombies that a purge frees and one whose file
+    the pod uses: what the pod reads from the disk again, against the same by memory.force_empty."""
+    _need()
+    from tests.remedy.test_live_purge import Pod, data, dead, parent, read_all, under
+
+    for folios in ("small", "large"):
+        with parent() as home, data(hot_mib * MIB) as hot, data(64 * MIB) as shared:
+            dead(home, "old", partial(read_all, shared, folios))
+            with Pod(home, hot, folios) as pod, Pod(home, shared, folios) as user, zombies.zombies(count, home.name, keep=True):
+                before, promised = pod.from_disk() + user.from_disk(), 0
+                start = time.monotonic()
+                document = _json("purge", "--under", under(home), "--yes", "--json")
+                seconds = time.monotonic() - start
+                pod.passes(1)
+                user.passes(1)
+                lost = pod.from_disk() + user.from_disk() - before
+                parts = document["parts"]
+                assert isinstance(parts, list)
+                promised = sum(part["most_lost_bytes"] for part in parts if not part["needs_acceptance"])
+                outcomes = document["outcomes"]
+                assert isinstance(outcomes, list)
+                gone = sum(one["gone"] for one in outcomes)
+                asked = sum(part["zombies"] for part in parts if not part["needs_acceptance"])
+                before = pod.from_disk() + user.from_disk()
+                (home / "memory.force_empty").write_text("0")
+                pod.passes(1)
+                user.passes(1)
+                by_hand = pod.from_disk() + user.from_disk() - before
+        yield Row(f"{folios} folios: read again by live pods, against memory.force_empty", lost / MIB, by_hand / MIB, "MiB")
+        yield Row("  promised at most", promised / MIB, None, "MiB")
+        yield Row("  zombies that stayed, of those that were to go", (asked - gone) / asked, None, "", 0.01)
+        yield Row("  wall, start-up included", seconds, None, "s")
+
+
 def purge(cache: int = 10_000, tmpfs: int = 20_000, sibling_mib: int = 500) -> Iterator[Row]:
     """10,000 on page cache, 20,000 on tmpfs, and a live sibling with 500 MB of cache below the same parent."""
     _need()
@@ -134,14 +232,12 @@ def purge(cache: int = 10_000, tmpfs: int = 20_000, sibling_mib: int = 500) -> I
         after = int(usage.read_text())
     outcomes = document["outcomes"]
     assert isinstance(outcomes, list)
-    (outcome,) = [one for one in outcomes if one["path"] == path]
-    gone, asked = outcome["gone"], outcome["zombies"]
+    gone, asked = (sum(one[what] for one in outcomes) for what in ("gone", "zombies"))
     # Some may have gone by themselves before it began, where a machine drops cache for reasons of its own.
     yield Row(f"of {asked:,} zombies on page cache that stayed", (asked - gone) / asked, None, "", 0.01)
     yield Row("  cache that the live sibling lost, of 500 MB", (before - after) / before, None, "", 0.05)
     yield Row("  the same in 4 s before, when nothing was done", (untouched - before) / untouched, None, "")
     yield Row("  busiest core in the kernel in any 200 ms", shares.worst, None, "", 0.5)
-    yield Row("  by evicting the very pages that pin them", outcome["by_file"] / asked, None, "")
     yield Row("  wall, start-up included", seconds, None, "s")
 
 

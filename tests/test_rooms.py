@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "exhume"
 
-# In this order. What is above all rooms (errors, text, config) may be used by every one and uses none.
+# In this order. What is above all rooms (errors, text, budget, ...) may be used by every one and uses none.
 ROOMS = "kernel recording node profile image recorder findings verdict pictures cluster remedy fleet lab agent web cli".split()
-ABOVE = ("errors", "text", "config", "__init__")
+ABOVE = ("errors", "text", "budget", "config", "python", "scratch", "__init__")
 
 
 def room(module: str) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
+from exhume import budget
 from exhume.errors import UsageError
 from exhume.text import printable
 
 PATH = "/etc/exhume/exhume.toml"
+LARGEST = 1 << 20
 SECTIONS = ("thresholds", "record", "agent")
 
 # What Kubernetes puts into every pod for a Service of its namespace, after the Service's name, which may begin as ours do.
@@ -26,15 +28,18 @@ def load(path: str | None = None) -> dict[str, Any]:
     asked = path or os.environ.get("EXHUME_CONFIG")
     name = asked or PATH
     try:
-        with open(name, "rb") as file:
-            document = tomllib.load(file)
+        raw = budget.read(name, LARGEST)
+        if len(raw) > LARGEST:
+            raise UsageError(f"configuration file {name} is larger than {LARGEST >> 20} MiB")
+        with budget.enforced():
+            document = tomllib.loads(raw.decode())
     except FileNotFoundError:
         if asked:
             raise UsageError(f"configuration file {name} is not there") from None
         return {}
     except OSError as error:
         raise UsageError(f"configuration file {name} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"configuration file {name} is not TOML: {error}") from None
     for key in document:
         if key not in SECTIONS:

@@ -1,5 +1,10 @@
 """Names of cgroups, processes and units are hostile text: here they become something safe to keep and to show."""
 
+from typing import Any
+
+# What spreadsheets take for the beginning of a formula, in full-width form as well (East Asian editions).
+_FORMULAS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
 
 def decode(raw: bytes) -> str:
     """Bytes from the kernel as text: what is not UTF-8 stays visible as \\xNN, nothing is lost or guessed."""
@@ -18,12 +23,35 @@ def printable(text: str, limit: int = 160) -> str:
     """
     if len(text) > 2 * limit:  # cut before escaping, so that 4,095 hostile bytes cost no more than 160 friendly ones
         text = text[:limit] + "…" + text[-limit:]
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else _escape(c) for c in text)
+    text = escaped(text)
     if len(text) > limit:
         tail = limit // 3
         text = text[: limit - tail - 1] + "…" + text[-tail:]
     return text
+
+
+def from_json(text: str | bytes | bytearray) -> Any:
+    """What a JSON document says. Raises ValueError for every one that cannot be read, also where it is nested too deeply."""
+    import json
+
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def escaped(text: str) -> str:
+    """Text without control, format and bidirectional characters, at its full length."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def cell(text: str) -> str:
+    """Text as a cell of a CSV file, which is shown on terminals and opened by spreadsheets: no control characters, no formula.
+
+    A tab or carriage return at the beginning, which some spreadsheets skip before a formula, is escaped like all of them.
+    """
+    text = escaped(text)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def sentence(text: str, limit: int = 400) -> str:
@@ -40,3 +68,11 @@ def _escape(character: str) -> str:
     if point < 0x100:
         return f"\\x{point:02x}"
     return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+def size(count: int) -> str:
+    """A number of bytes, as people write it."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"

@@ -28,8 +28,9 @@ def walked(rows: Recording, at_s: float, groups: Iterable[tuple[str, str, int]])
     """Path, unit and zombies of each group."""
     for path, unit, zombies in groups:
         rows["memcg_walk"].add(
-            round(at_s * SECOND), path, path, "/", zombies, 0, 0, 0, 0, 0, unit, "", "", "", 90, "path", "bpf-walk"
-        )
+            round(at_s * SECOND), path, path, "/", zombies, 0, 0, 0, 0, 0, unit, "", "", "", 90, "path", "bpf-walk",
+            0, 0, 0, "", "",
+        )  # fmt: skip
 
 
 def waited(rows: Recording, what: str, device: str, histogram: list[int], sum_ns: int, stage: str = "wait") -> None:

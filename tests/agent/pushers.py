@@ -1,5 +1,6 @@
 """A pusher as the service has one, for tests: what it said, what it counted, what waits."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +62,17 @@ def pushing(tmp_path: Path, push: Push, sender: Sender | None = None) -> Iterato
 
 def send(push: Push, sender: Sender | None = None, body: bytes = b"") -> Outcome:
     kind = "otlp" if push.form == "otlp" else "pprof"
-    return (sender or Sender()).send(request(push, parcel(body=body, kind=kind), IDENTITY), push.token_file)
+    wanted = request(push, parcel(body=body, kind=kind), IDENTITY)
+    return (sender or Sender()).send(wanted, push.token_file, push.token_over_http)
+
+
+def secret(file: Path, text: str) -> None:
+    """A file for its owner alone, as a token's must be. Written over in one piece: a reader sees the old or the new one."""
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, text.encode().ljust(os.fstat(fd).st_size))
+    finally:
+        os.close(fd)
 
 
 def spooled(tmp_path: Path, *numbers: int, size: int = 0) -> list[str]:

@@ -130,7 +130,7 @@ def group(*names: str) -> Iterator[Path]:
     """A cgroup of the memory hierarchy, and those above it, which go when it is left."""
     path, made = zombies.MEMORY, []
     try:
-        for name in (f"exhume-test-{uuid.uuid4().hex[:8]}", *names):
+        for name in (f"exhumetest{uuid.uuid4().hex[:8]}.slice", *names):
             path = path / name
             path.mkdir()
             made.append(path)

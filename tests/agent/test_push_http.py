@@ -13,7 +13,7 @@ from exhume.agent.push_answer import Outcome
 from exhume.agent.push_http import Sender, multipart, request, series
 from exhume.agent.settings import Push
 from tests.agent.push_receiver import BEGIN_REAL, Answer, Came, parcel, receiving
-from tests.agent.pushers import IDENTITY, impatient, send  # noqa: F401
+from tests.agent.pushers import IDENTITY, impatient, secret, send  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -66,10 +66,10 @@ def test_a_collector_gets_protobuf_at_its_path(path: str) -> None:
 def test_the_token_is_read_for_each_attempt(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with receiving() as receiver:
-        for secret in ("first\n", "second"):
-            file.write_text(secret)
+        for each in ("first\n", "second"):
+            secret(file, each)
             assert send(Push(url=receiver.url, token_file=str(file))).state == "sent"
-        file.write_text("no\nheader: of ours")
+        secret(file, "no\nheader: of ours")
         refused = send(Push(url=receiver.url, token_file=str(file)))
         file.unlink()
         missing = send(Push(url=receiver.url, token_file=str(file)))
@@ -103,7 +103,7 @@ def test_what_each_status_means(status: int, state: str) -> None:
 
 
 def test_a_redirect_is_not_followed_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret")
+    secret(tmp_path / "token", "secret")
     with receiving() as elsewhere, receiving(lambda *_: Answer(307, (("Location", elsewhere.url),))) as receiver:
         outcome = send(Push(url=receiver.url, token_file=str(tmp_path / "token")))
         assert elsewhere.came == []

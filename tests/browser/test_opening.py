@@ -31,6 +31,6 @@ def test_the_file_leads_to_the_page_which_can_be_loaded_again(
         settled(page)
     for _ in range(2):
         assert "token" not in page.url
-        assert page.evaluate("fetch('/api/about').then((answer) => answer.status)") == 200
+        assert page.evaluate("fetch('api/about').then((answer) => answer.status)") == 200
         page.reload()  # the cookie is enough, although the page was come to from elsewhere
         settled(page)

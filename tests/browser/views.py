@@ -80,7 +80,7 @@ def selection(page: "Page") -> tuple[float, float]:
 
 def select_on_heat_map(page: "Page", second: float, length: float) -> None:
     """A drag upwards inside one column: a column is a second, its height what happens in it. `second` is from the begin."""
-    about = page.evaluate("async () => (await fetch('/api/about')).json()")
+    about = page.evaluate("async () => (await fetch('api/about')).json()")
     columns = page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('from')")
     start = int(about["start_ns"]) / 1e9
     window = (float(columns) - start, _end(page) - start) if columns is not None else (0.0, about["duration_us"] / 1e6)

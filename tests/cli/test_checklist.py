@@ -245,7 +245,7 @@ def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path
     def read() -> Known:
         return gathered(Root(str(tmp_path)), str(tmp_path / "none"), Thresholds(), str(tmp_path / "state"))
 
-    plan = Plan("ecs.service", "a test", (write_file("/etc/x.conf", b"x", "r"),))
+    plan = Plan("ecs.service", "a test", (write_file("/etc/systemd/system/x.service.d/exhume.conf", b"x", "r"),))
     assert read().unfinished is None
     with pytest.raises(Crash):
         carry_out.apply(plan, made(tmp_path, Crashing(12)), Consent(True))
@@ -256,7 +256,10 @@ def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path
     with pytest.raises(Refused, match="resume or undo it"):
         carry_out.apply(plan, made(tmp_path), Consent(True))
     assert carry_out.resume(made(tmp_path)).exit_code == 0
-    assert (read().unfinished, [text for _, text in read().done]) == (None, ["ecs.service /etc/x.conf"])
+    assert (read().unfinished, [text for _, text in read().done]) == (
+        None,
+        ["ecs.service /etc/systemd/system/x.service.d/exhume.conf"],
+    )
     assert carry_out.undo(made(tmp_path)).exit_code == 0
     assert read().done == ()  # what was taken back is no evidence of anything
     (file,) = (tmp_path / journal.DIRECTORY[1:]).glob("*.jsonl")

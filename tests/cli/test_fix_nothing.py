@@ -107,7 +107,7 @@ def test_resuming_what_was_not_interrupted_is_nothing_to_do(root: Path, capsys: 
     assert run(root, "fix", "--resume") == 0
     assert capsys.readouterr().out == "Nothing was interrupted: nothing is left to do.\n"
     assert run(root, "fix", "ecs.service", "--apply", "--yes") == 0
-    (identity,) = (path.stem for path in (root / "var/lib/exhume/remedy").glob("*.jsonl"))
+    (identity,) = (path.stem for path in (root / "var/lib/exhume-remedy").glob("*.jsonl"))
     assert run(root, "fix", "--resume", identity) == 0
     assert "is applied: nothing is left to do" in capsys.readouterr().out
     assert run(root, "undo", "--yes") == 0

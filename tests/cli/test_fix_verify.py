@@ -129,7 +129,7 @@ def test_a_proof_that_is_made_later_is_kept_with_what_was_done_last(
     verify = ("verify", "--for", "15s")
     seen(monkeypatch, CURED)
     assert run(running, *verify) == 0
-    assert not (running / "var/lib/exhume/remedy").exists()
+    assert not (running / "var/lib/exhume-remedy").exists()
     assert run(running, *DO[:4]) == 0
     capsys.readouterr()
     assert run(running, *verify) == 0

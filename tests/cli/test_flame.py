@@ -34,6 +34,24 @@ def test_the_text_says_when_whose_and_what(recording: str, capsys: pytest.Captur
     assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (
+            "only the kernel's functions have names: the symbol reader does not start: no Landlock",
+            "does not start: no Landlock.",
+        ),
+        ("cpu-clock", "programs without frame pointers or symbols"),
+    ],
+)
+def test_why_callers_are_unknown_is_what_the_source_says(
+    reason: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "unnamed", 1, lambda *_: Ran(0, "burn", "burn:[unknown] burn:[unknown]", kind="user"), reason)
+    assert main(["flame", path]) == 0
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
 def test_folded_stacks_count_every_sample_of_the_window(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["flame", recording, "--at", "+5s", "--for", "1s", "--folded"])
     idle = ";".join(f"{word.removeprefix('k:')}_[k]" for word in IDLE.split())

@@ -129,7 +129,7 @@ def test_what_cannot_be_meant_is_refused_before_the_soak(argv: tuple[str, ...], 
 def test_a_file_that_cannot_be_written_is_told_before_the_soak(tmp_path: Path) -> None:
     done = gate("--for", "7d", "--junit", str(tmp_path / "nowhere" / "gate.xml"), timeout=60)
     assert done.returncode == 3
-    assert "cannot be written" in done.stderr
+    assert "could not be written" in done.stderr
 
 
 def test_an_image_that_does_not_run_is_judged_by_its_files(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from exhume.cli.terminal import Style
-from exhume.cli.zombies_text import render, size, span
+from exhume.cli.zombies_text import render, span
 from exhume.findings.thresholds import Thresholds
-from exhume.verdict.zombies import as_json, zombie_report
+from exhume.recording.recording import Node, Recording
+from exhume.text import size
+from exhume.verdict.zombies import ZombieReport, as_json, zombie_report
 from tests import zombies
 from tests.findings.test_leak import walked
 
@@ -98,6 +100,44 @@ def test_the_table_names_place_owner_and_what_pins_them() -> None:
     assert "100%" in line
     assert "page cache 265.6 MiB" in line
     assert line.rstrip().endswith("ecs.service")
+
+
+def held(**columns: int | str) -> ZombieReport:
+    """Ten zombies in one place, with these columns of the walk."""
+    recording = Recording(Node("n", "", "6.1", "v1", 2))
+    row: dict[str, int | str] = {"time": 1, "path": "/x/*", "home": "/x", "zombies": 10, "method": "bpf-walk", **columns}
+    table = recording["memcg_walk"]
+    table.add(*(row.get(one.name, "" if one.kind == "text" else 0) for one in table.schema.columns))
+    recording.count(1, "memcg_walk_zombies", 10)
+    recording.count(1, "memcg_walk_live", 100)
+    return zombie_report(recording, Thresholds())
+
+
+def test_zombies_held_by_swap_are_told_so_with_what_frees_them() -> None:
+    report = held(swap=10 << 21)
+    text = render(report, Style(sys.stdout, colour=False), 120)
+    assert "swap 20.0 MiB" in text
+    assert "kernel 20" not in text
+    assert "swapoff DEVICE" in text
+    assert as_json(report)["groups"][0]["pinned_bytes"] == {"file": 0, "anon": 0, "swap": 10 << 21, "kernel": 0}
+
+
+def test_zombies_held_by_unreaped_processes_are_told_with_the_parent() -> None:
+    parent: dict[str, int | str] = {
+        "parent_pid": 4711,
+        "parent_comm": "shim\x1b[2J",
+        "parent_cgroup": "/system.slice/shim.service",
+    }
+    report = held(empty=10, unreaped=9, **parent)
+    text = render(report, Style(sys.stdout, colour=False), 120)
+    assert "unreaped processes" in next(line for line in text.splitlines() if "/x/*" in line)
+    assert "[4711] of shim.service has not reaped" in text
+    assert "exhume fix defunct-processes" in text
+    assert "purge --dry-run" not in text
+    assert "\x1b" not in text
+    unreaped = as_json(report)["groups"][0]["unreaped"]
+    assert (unreaped["zombies"], unreaped["parent"]["pid"], unreaped["parent"]["unit"]) == (9, 4711, "shim.service")
+    assert as_json(held(file=4096))["groups"][0]["unreaped"] == {"zombies": 0, "parent": None}
 
 
 def test_hostile_paths_are_shown_safely() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -19,9 +20,12 @@ from exhume.agent.privileges import Mount
 
 PROFILE = Path("/usr/share/containers/seccomp.json")
 CGROUP = "exhume-test-oci"
+NEW_CALLS = ("bpf", "perf_event_open")
+"""What containerd's profile of 2.4 lets through for CAP_BPF and CAP_PERFMON, and that of Debian 12 for CAP_SYS_ADMIN alone."""
 _SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 # What runc allows by itself is what every runtime allows: null, zero, full, random, urandom, tty, ptmx, pts.
 _DENIED = [{"allow": False, "access": "rwm"}]
+_READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _PATH = "PATH=/opt/exhume/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -84,7 +88,7 @@ def config(pod: Pod, command: Sequence[str], name: str) -> dict[str, object]:
         "resources": {"devices": [{"allow": True, "access": "rwm"}] if pod.privileged else _DENIED},
     }
     if not pod.privileged:
-        linux |= {"maskedPaths": masked, "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"]}
+        linux |= {"maskedPaths": masked, "readonlyPaths": _READ_ONLY}
     if pod.seccomp is not None:
         linux["seccomp"] = pod.seccomp
     return {
@@ -114,14 +118,14 @@ def held(capabilities: Sequence[str]) -> tuple[str, ...]:
 def _own(pod: Pod) -> list[dict[str, object]]:
     """What every container has, and what it may write to."""
     hard = ["nosuid", "noexec", "nodev"]
-    sys: dict[str, object] = {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*hard, "ro"]}
+    sysfs: dict[str, object] = {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*hard, "ro"]}
     if pod.host_network:  # a sysfs can be mounted only by whoever made the network namespace
-        sys = {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["bind", *hard, "ro"]}
+        sysfs = {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["bind", *hard, "ro"]}
     own: list[dict[str, object]] = [
         {"destination": "/proc", "type": "proc", "source": "proc", "options": hard},
         {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=65536k"]},
         {"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": ["nosuid", "noexec", "newinstance"]},
-        sys,
+        sysfs,
     ]
     own += [{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"]} for at in pod.scratch]
     own += [{"destination": at, "type": "bind", "source": path, "options": ["bind"]} for at, path in pod.writable.items()]
@@ -129,8 +133,8 @@ def _own(pod: Pod) -> list[dict[str, object]]:
 
 
 def _bound(mount: Mount) -> dict[str, object]:
-    """As the kubelet's hostPath volumes: with everything mounted below it, read-only."""
-    return {"destination": mount.at, "type": "bind", "source": mount.path, "options": ["rbind", "rprivate", "ro"]}
+    """As the kubelet's hostPath volumes with recursiveReadOnly: with everything mounted below it, all of it read-only."""
+    return {"destination": mount.at, "type": "bind", "source": mount.path, "options": ["rbind", "rprivate", "ro", "rro"]}
 
 
 def profile(capabilities: Sequence[str], path: Path = PROFILE) -> dict[str, object]:
@@ -162,6 +166,15 @@ def with_calls(profile: dict[str, object], names: Sequence[str]) -> dict[str, ob
     assert isinstance(rules, list)
     kept = [{**rule, "names": [name for name in rule["names"] if name not in names]} for rule in rules]
     return {**profile, "syscalls": [*(rule for rule in kept if rule["names"]), {"names": [*names], "action": "SCMP_ACT_ALLOW"}]}
+
+
+def programs(top: Path) -> tuple[Mount, ...]:
+    """This machine's Python and the repository, in place of an image."""
+    places = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", str(top), sys.prefix, sys.base_prefix}
+    kept = sorted(place for place in places if os.path.exists(place))
+    # What is below another is there already.
+    outer = [one for one in kept if not any(one != other and one.startswith(f"{other}/") for other in kept)]
+    return tuple(Mount(place, place) for place in outer)
 
 
 def _sweep(name: str) -> None:

@@ -41,7 +41,7 @@ class _Store:
 
 def look(host: str) -> dict[str, list[str]]:
     root = Root(host)
-    flight = Flight(root, Options(hz=49, for_ns=1_200_000_000))
+    flight = Flight(root, Options(hz=49, for_ns=1_200_000_000, kernel_only=True))
     store = _Store()
     try:
         flight.run(store, lambda: False)
@@ -55,13 +55,12 @@ def look(host: str) -> dict[str, list[str]]:
 
 
 def _path_of_a_group(root: Root) -> str:
-    """What `latency` does to name the group that reclaims: a directory opened by its number."""
+    """What `latency` does to name the group that reclaims: a directory found by its number."""
     try:
         hierarchy = layout(root).of("memory")
         if hierarchy is None:
             return "no memory controller"
-        with CgroupPaths(root) as paths:
-            return paths.path(os.stat(root.at(hierarchy.path)).st_ino) or "not found"
+        return CgroupPaths(root).path(os.stat(root.at(hierarchy.path)).st_ino) or "not found"
     except Unreadable as error:
         return str(error)
 

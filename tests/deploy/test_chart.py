@@ -2,7 +2,11 @@
 
 import itertools
 import json
+import ssl
 import subprocess
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,12 @@ from exhume.agent.settings import read
 from exhume.cluster.replies import Forbidden
 from exhume.cluster.rights import AGENT
 from tests.cluster import servers
-from tests.deploy import helm
+from tests.deploy import helm, shipped
+from tests.deploy.shipped import SWITCHES
 
-SWITCHES = {"systemd": "systemd", "ethtool": "ethtool", "userStacks": "user-stacks", "audit": "audit"}
 RUNTIMES = ("containerd", "k3s", "docker", "cri-o", "none")
 EVERYTHING = (
+    "sources.dbus=true",
     "sources.ethtool=true",
     "sources.userStacks=all",
     "sources.audit=true",
@@ -53,15 +58,30 @@ def test_capabilities_and_mounts_are_what_the_sources_need(
 ) -> None:
     spec = helm.pod(*settings)
     (container,) = spec["containers"]
-    assert container["securityContext"]["capabilities"] == {
-        "drop": ["ALL"],
-        "add": list(privileges.capabilities(groups, kernel)),
-    }
-    volumes = {one["name"]: one["hostPath"] for one in spec["volumes"] if "hostPath" in one and one["name"] != "state"}
-    places = {one["name"]: one for one in container["volumeMounts"]}
-    mounted = {(path["path"], places[name]["mountPath"], path["type"]) for name, path in volumes.items()}
-    assert mounted == {(one.path, one.at, one.kind) for one in privileges.mounts(groups)}
-    assert all(places[name]["readOnly"] and places[name]["recursiveReadOnly"] == "IfPossible" for name in volumes)
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    found = shipped.of_pod(spec)
+    assert found.capabilities == privileges.capabilities(groups, kernel)
+    assert set(found.mounts) == set(privileges.mounts(groups))
+    assert found.writable == privileges.writable("/var/lib/exhume/recording")
+    read_only = [one for one in container["volumeMounts"] if one["name"].startswith("host")]
+    assert all(one["readOnly"] and one["recursiveReadOnly"] == "IfPossible" for one in read_only)
+
+
+def test_the_values_say_what_is_rendered_by_default() -> None:
+    """Tests that run where there is no Helm take the defaults from the values."""
+    default = shipped.values()
+    groups = shipped.groups(default["sources"])
+    found = shipped.of_pod(helm.pod())
+    assert found.capabilities == privileges.capabilities(groups, default["kernel"])
+    assert set(found.mounts) == set(privileges.mounts(groups))
+
+
+def test_by_default_nothing_is_asked_for_that_makes_root_of_the_host() -> None:
+    found = shipped.chart()
+    assert not set(found.capabilities) & set(privileges.HOST_ROOT)
+    assert not {one.path for one in found.mounts} & {"/", "/run", "/run/dbus", "/run/systemd", "/etc", "/var", "/var/lib"}
+    assert not [path for path in found.writable if path.rpartition("/")[0] != "/var/lib/exhume"]
+    assert "/var/lib/exhume" not in found.writable
 
 
 def test_the_container_is_as_closed_as_it_can_be() -> None:
@@ -77,7 +97,7 @@ def test_the_container_is_as_closed_as_it_can_be() -> None:
     assert "hostNetwork" not in spec
     assert spec["hostPID"]
     writable = [one["mountPath"] for one in container["volumeMounts"] if not one.get("readOnly")]
-    assert writable == ["/var/lib/exhume", "/tmp"]
+    assert writable == ["/var/lib/exhume/recording", "/var/lib/exhume/recording.spool", "/tmp"]
     assert container["resources"]["limits"]["memory"]
     assert spec["tolerations"] == [{"operator": "Exists"}]
 
@@ -122,6 +142,11 @@ def test_the_pod_knows_which_node_it_is_on() -> None:
         ("image.digest=sha256:short", "/image/digest"),
         ("secret=A_B", "/secret"),
         ("prometheusRule.docsUrl=docs", "/prometheusRule/docsUrl"),
+        ("sources.systemd=true", "systemd"),
+        ("appArmorProfile.type=Localhost", "/appArmorProfile/localhostProfile"),
+        ("seLinuxOptions.typo=spc_t", "typo"),
+        ("recursiveReadOnly=Disabled", "/recursiveReadOnly"),
+        ("conditions.ownNodeOnly=sometimes", "/conditions/ownNodeOnly"),
     ],
 )
 def test_the_schema_refuses_what_cannot_be_meant(setting: str, said: str) -> None:
@@ -214,6 +239,45 @@ def test_the_settings_for_conditions_come_by_the_environment(monkeypatch: pytest
     assert (settings.kubernetes.enabled, settings.kubernetes.node_name) == (True, "worker-7")
 
 
+def test_profiles_of_the_nodes_security_modules_are_set_where_they_are_asked_for() -> None:
+    assert set(helm.pod()["securityContext"]) == {"seccompProfile"}
+    settings = ("appArmorProfile.type=Localhost", "appArmorProfile.localhostProfile=exhume", "seLinuxOptions.type=spc_t")
+    security = helm.pod(*settings)["securityContext"]
+    assert security["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "exhume"}
+    assert security["seLinuxOptions"] == {"type": "spc_t"}
+
+
+def test_the_pod_goes_to_nodes_of_the_images_machine() -> None:
+    assert helm.pod()["nodeSelector"] == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    other = helm.pod("nodeSelector.kubernetes\\.io/arch=arm64")["nodeSelector"]
+    assert other == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+
+
+def test_egress_is_closed_where_it_is_asked_for() -> None:
+    assert helm.of_kind("NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+    rules = 'networkPolicy.egress.rules=[{"ports":[{"port":6443,"protocol":"TCP"}]}]'
+    spec = helm.of_kind("NetworkPolicy", "networkPolicy.egress.enabled=true", rules)["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["egress"] == [{"ports": [{"port": 6443, "protocol": "TCP"}]}]
+
+
+def test_the_token_is_bound_to_its_node_where_the_server_can() -> None:
+    policies = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+
+    def made(*settings: str) -> list[str]:
+        return [one["kind"] for one in helm.objects(*settings) if one["kind"] in policies]
+
+    assert made() == []  # Helm was not told that the server has them
+    assert made("conditions.ownNodeOnly=always") == [*policies]
+    assert made("conditions.ownNodeOnly=never") == []
+    assert made("conditions.ownNodeOnly=always", "conditions.enabled=false") == []
+    servers.needed("helm")
+    has = ["--api-versions", f"admissionregistration.k8s.io/v1/{policies[0]}"]
+    command = [str(servers.program("helm")), "template", "node", str(helm.CHART), *has]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert [one["kind"] for one in yaml.safe_load_all(done.stdout) if one and one["kind"] in policies] == [*policies]
+
+
 def test_without_conditions_it_has_no_rights_and_no_token() -> None:
     found = helm.objects("conditions.enabled=false")
     assert not [one for one in found if "Role" in one["kind"]]
@@ -259,6 +323,8 @@ PLACES = {
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/watch/networkpolicies",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
 _OPERATORS = ("ServiceMonitor", "PrometheusRule")  # of the Prometheus operator, which has to be there to know them
 
@@ -272,7 +338,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Cluste
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("settings", [(), EVERYTHING, ("kernel=before-5.11", "sources.runtime=cri-o")])
+@pytest.mark.parametrize(
+    "settings", [(), EVERYTHING, ("kernel=before-5.11", "sources.runtime=cri-o", "conditions.ownNodeOnly=always")]
+)
 def test_a_real_api_server_takes_every_object(cluster: servers.Cluster, settings: tuple[str, ...]) -> None:
     """A dry run on the server, and strict: a field that it does not know is an error."""
     taken = set()
@@ -307,3 +375,50 @@ def test_the_rights_are_for_conditions_and_events_of_nodes_and_for_nothing_else(
                 getattr(agent, method)(path)
         with pytest.raises(Forbidden, match="patch"):
             agent.patch("/api/v1/nodes/one", {"spec": {"unschedulable": True}}, strategic)
+
+
+@pytest.mark.ci
+def test_a_token_changes_the_status_of_its_own_node_and_of_no_other(cluster: servers.Cluster) -> None:
+    """An administrator impersonates the agent with the claims that the API server makes of a pod's token."""
+    policy = helm.of_kind("ValidatingAdmissionPolicy", "conditions.ownNodeOnly=always")
+    binding = helm.of_kind("ValidatingAdmissionPolicyBinding", "conditions.ownNodeOnly=always")
+    role, bound = helm.of_kind("ClusterRole"), helm.of_kind("ClusterRoleBinding")
+    for one in (role, bound):
+        one["metadata"]["name"] = "own-node"
+    bound["roleRef"]["name"] = "own-node"
+    user = "system:serviceaccount:watch:node-exhume"
+    bound["subjects"] = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    with cluster.client() as admin:
+        for one in (policy, binding, role, bound):
+            admin.create(PLACES[one["kind"]], one)
+        for name in ("mine", "other"):
+            admin.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+
+    def patched(node: str, claim: str) -> tuple[int, str]:
+        """The HTTP status of a patch of a node's status by a token with this claim."""
+        told = {"status": {"conditions": [{"type": "MemoryCgroupLeak", "status": "False", "reason": "x", "message": "x"}]}}
+        headers = {
+            "Authorization": f"Bearer {cluster.tokens['admin']}",
+            "Content-Type": "application/strategic-merge-patch+json",
+            "Impersonate-User": user,
+        }
+        if claim:
+            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = claim
+        address = f"{cluster.address}/api/v1/nodes/{node}/status"
+        request = urllib.request.Request(address, json.dumps(told).encode(), headers, method="PATCH")
+        context = ssl.create_default_context(cadata=cluster.authority.decode())
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                return answer.status, ""
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    until = time.monotonic() + 30
+    while patched("other", "mine")[0] == 200:  # the server reads new policies within a second or two
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert patched("mine", "mine") == (200, "")
+    code, said = patched("other", "mine")
+    assert code == 403
+    assert "its own node only" in said
+    assert patched("mine", "")[0] == 403

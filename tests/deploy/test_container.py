@@ -19,13 +19,11 @@ from tests.deploy import image, oci
 TOP = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.ci,
-    pytest.mark.usefixtures("many_zombies"),
+    pytest.mark.usefixtures("many_zombies", "tracefs"),
     pytest.mark.skipif(bool(oci.unavailable()), reason=oci.unavailable() or "-"),
 ]
 
 NEEDED = capabilities(())
-NEW_CALLS = ("bpf", "perf_event_open")
-"""What containerd's profile of 2.4 lets through for CAP_BPF and CAP_PERFMON, and that of Debian 12 for CAP_SYS_ADMIN alone."""
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +32,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("root"))
 
 
-def _programs() -> tuple[Mount, ...]:
-    places = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", str(TOP), sys.prefix, sys.base_prefix}
-    kept = sorted(place for place in places if os.path.exists(place))
-    # What is below another is there already.
-    outer = [one for one in kept if not any(one != other and one.startswith(f"{other}/") for other in kept)]
-    return tuple(Mount(place, place) for place in outer)
-
-
-def pod(root: str, kept: tuple[str, ...] = NEEDED, calls: tuple[str, ...] = NEW_CALLS, **more: object) -> oci.Pod:
+def pod(root: str, kept: tuple[str, ...] = NEEDED, calls: tuple[str, ...] = oci.NEW_CALLS, **more: object) -> oci.Pod:
     profile = None
     if oci.PROFILE.exists():
         profile = oci.with_calls(oci.profile(kept), calls) if calls else oci.profile(kept)
     host = tuple(one for one in mounts(()) if os.path.exists(one.path))
     environment = (f"PYTHONPATH={TOP}/src:{TOP}",)
-    return oci.Pod(root, kept, (*_programs(), *host), seccomp=profile, environment=environment, **more)  # type: ignore[arg-type]
+    return oci.Pod(root, kept, (*oci.programs(TOP), *host), seccomp=profile, environment=environment, **more)  # type: ignore[arg-type]
 
 
 def seen(made: oci.Pod) -> dict[str, list[str]]:
@@ -113,7 +103,7 @@ def test_kubectl_debug_sees_the_node_from_namespaces_of_its_own(root: str) -> No
         made = oci.Pod(
             root,
             kept,
-            (*_programs(), whole),
+            (*oci.programs(TOP), whole),
             host_network=True,
             privileged=privileged,
             environment=(f"PYTHONPATH={TOP}/src",),
@@ -141,7 +131,7 @@ def image_root() -> Iterator[str]:
 @pytest.mark.long
 def test_the_image_sees_all_that_the_chart_gives_it(image_root: str, tmp_path: Path) -> None:
     kept, host = NEEDED, tuple(one for one in mounts(()) if os.path.exists(one.path))
-    profile = oci.with_calls(oci.profile(kept), NEW_CALLS) if oci.PROFILE.exists() else None
+    profile = oci.with_calls(oci.profile(kept), oci.NEW_CALLS) if oci.PROFILE.exists() else None
     state = tmp_path / "state"
     state.mkdir()
     made = oci.Pod(image_root, kept, host, seccomp=profile, writable={"/var/lib/exhume": str(state)})

@@ -19,7 +19,7 @@ from exhume.agent.privileges import HOST, Mount
 from tests.cluster import servers
 from tests.cluster.objects import make_node
 from tests.deploy import image, oci
-from tests.deploy.test_container import TOP, _programs
+from tests.deploy.test_container import TOP
 
 pytestmark = [
     pytest.mark.ci,
@@ -112,7 +112,7 @@ def test_the_pod_that_kubectl_makes_sees_the_node(cluster: servers.Cluster, prof
     assert made.host_network
     assert Mount("/", HOST) in made.mounts
     assert command[:4] == ["exhume", "check", "--host", HOST]
-    ours = replace(made, mounts=(*_programs(), *made.mounts), environment=(f"PYTHONPATH={TOP}/src",))
+    ours = replace(made, mounts=(*oci.programs(TOP), *made.mounts), environment=(f"PYTHONPATH={TOP}/src",))
     sources = checked(oci.run(ours, [sys.executable, "-m", *command]))
     off = {name for name, one in sources.items() if one["state"] == "off"} - NEVER
     if profile == "sysadmin":

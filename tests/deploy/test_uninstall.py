@@ -18,7 +18,7 @@ from exhume.node.root import Root
 from exhume.recording import layout
 from exhume.recording.recording import Node, Recording
 from exhume.recording.writer import Writer
-from exhume.remedy import carry_out, plan_cluster
+from exhume.remedy import carry_out, journal, plan_cluster
 from exhume.remedy import node as remedy_node
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan_model import Plan
@@ -158,6 +158,17 @@ def test_it_refuses_while_a_fix_is_not_undone(host: Path, capsys: pytest.Capture
     assert remains(host) == THEIRS
 
 
+def test_journals_of_an_earlier_version_are_no_reason_to_forget_a_fix(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _fix(host)
+    (host / journal.DIRECTORY[1:]).rename(host / journal.FORMER[1:])
+    assert uninstall(host, "--yes") == 2
+    assert "1 journal of an earlier version" in capsys.readouterr().err
+    assert uninstall(host, "--yes", "--keep-journal") == 0
+    assert (host / journal.FORMER[1:]).is_dir()
+    assert uninstall(host, "--yes", "--leave-fixes") == 0
+    assert not (host / journal.FORMER[1:]).exists()
+
+
 class OneNode:
     """An API server with one node, as far as a quarantine and its release need one."""
 
@@ -182,7 +193,8 @@ class OneNode:
 def test_it_refuses_while_a_node_that_was_taken_out_from_here_is_not_back(
     host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, server = host / "var/lib/exhume/cluster/gpu-17", OneNode()
+    place, server = host / leftovers.CLUSTER[1:] / "gpu-17", OneNode()
+    (host / journal.DIRECTORY[1:]).mkdir(mode=0o700)
     place.mkdir(parents=True)
     node = replace(remedy_node.at(str(place)), cluster=lambda: cast(Client, server))
     consent = Consent(undoable=True, irreversible=False)
@@ -190,9 +202,9 @@ def test_it_refuses_while_a_node_that_was_taken_out_from_here_is_not_back(
     assert uninstall(host, "--yes") == 2
     said = capsys.readouterr()
     assert "gpu-17 was taken out of service from here and not put back: exhume node release does that" in said.err
-    assert "/var/lib/exhume/cluster " in said.out
+    assert f"{journal.DIRECTORY} " in said.out
     assert uninstall(host, "--yes", "--keep-journal") == 0
-    assert (host / "var/lib/exhume/cluster/gpu-17").is_dir()
+    assert place.is_dir()
     assert carry_out.apply(plan_cluster.release("gpu-17", ""), node, consent).exit_code == 0
     assert uninstall(host, "--yes") == 0
     assert remains(host) == THEIRS
@@ -240,7 +252,7 @@ def test_the_places_are_those_that_the_documentation_and_the_unit_name() -> None
     places = {path for path, _ in leftovers.PLACES}
     assert "/etc/default/exhume-agent" in places
     assert "EnvironmentFile=-/etc/default/exhume-agent" in unit
-    assert "StateDirectory=exhume\n" in unit
+    assert "StateDirectory=exhume/recording exhume/recording.spool\n" in unit
 
 
 @pytest.mark.skipif(bool(systemd.unavailable()), reason=systemd.unavailable() or "-")
@@ -251,7 +263,7 @@ def test_a_running_agent_is_stopped_and_its_unit_is_gone() -> None:
         assert machine.run(["systemctl", "is-active", leftovers.UNIT]).stdout == "active\n"
         command = [sys.executable, "-m", "exhume", "uninstall", "--yes", "--host", machine.root]
         done = subprocess.run(command, cwd=TOP / "src", capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         assert f"stopped {leftovers.UNIT}" in done.stdout
         told = machine.run(["systemctl", "show", "-p", "LoadState,ActiveState", leftovers.UNIT]).stdout
         assert set(told.split()) == {"LoadState=not-found", "ActiveState=inactive"}

@@ -51,7 +51,7 @@ def walk(
 ) -> None:
     recording["memcg_walk"].add(
         round(at * SECOND), path, path, home, zombies, 3, zombies * 4096, 0, 0, 0, unit, pod, "", "", 95 if unit else 0, how,
-        method,
+        method, 0, 0, 0, "", "",
     )  # fmt: skip
 
 

@@ -485,6 +485,48 @@ def test_the_parent_of_the_defunct_is_named_and_its_number_is_plain_text() -> No
     assert finding.value("parent") == "1234560"
 
 
+def named_zombies(recording: Recording, zombies: int, empty: int, unreaped: int, exact: bool = True) -> None:
+    """One place with so many zombies, and how many unreaped children of a supervisor hold."""
+    parent = (77, "supervisor", "/system.slice/jobs.service") if unreaped else (0, "", "")
+    recording["memcg_walk"].add(
+        1, "/jobs/*", "/jobs/7", "/jobs", zombies, 3, 0, 0, 0, empty, "", "", "", "", 0, "", "bpf-walk", 0, unreaped, *parent
+    )
+    if exact:
+        recording.count(1, "memcg_walk_unreaped", unreaped)
+
+
+def test_defunct_processes_that_hold_zombies_are_told_with_their_number_and_the_parent() -> None:
+    recording = made.recording()
+    recording.count(1, "processes_defunct", 250)
+    named_zombies(recording, 400, 300, 240)
+    finding = one(defunct_processes.detect(recording, T))
+    assert finding.summary == (
+        "250 defunct processes hold 240 of 400 zombie memory cgroups: supervisor [77] does not reap its children"
+    )
+    assert finding.subject == finding.value("its unit") == "jobs.service"
+    assert (finding.value("zombies held"), finding.value("parent")) == (240, "77")
+
+
+@pytest.mark.parametrize(("defunct", "empty", "perhaps"), [(250, 300, 250), (250, 200, 200), (250, 1_000, 0), (250, 20, 0)])
+def test_without_the_kernels_word_as_many_defunct_as_empty_zombies_perhaps_hold_them(
+    defunct: int, empty: int, perhaps: int
+) -> None:
+    recording = made.recording()
+    recording.count(1, "processes_defunct", defunct)
+    named_zombies(recording, 1_000, empty, 0, exact=False)
+    finding = one(defunct_processes.detect(recording, T))
+    assert finding.number("zombies perhaps held") == perhaps
+    assert finding.value("zombies held") is None
+
+
+def test_where_the_kernel_says_that_they_hold_none_their_number_says_nothing() -> None:
+    recording = made.recording()
+    recording.count(1, "processes_defunct", 250)
+    named_zombies(recording, 250, 250, 0)
+    finding = one(defunct_processes.detect(recording, T))
+    assert (finding.subject, finding.number("zombies perhaps held")) == ("node", 0)
+
+
 def test_the_defunct_children_of_init_will_be_collected() -> None:
     recording = made.recording()
     recording.count(1, "processes_defunct", 2)

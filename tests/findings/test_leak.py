@@ -18,6 +18,7 @@ def walked(groups: dict[str, int], live: int = 100, method: str = "bpf-walk", **
         recording["memcg_walk"].add(
             1, path, path, "/system.slice", zombies, 3, zombies * 4096, 0, 0, 0,
             owner.get("unit", "") if path != "/x" else "", owner.get("pod", ""), "", "", 95, "its path", method,
+            0, 0, 0, "", "",
         )  # fmt: skip
     recording.count(1, "memcg_walk_live", live)
     recording.count(1, "memcg_walk_zombies", sum(groups.values()))

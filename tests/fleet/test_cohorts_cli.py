@@ -81,4 +81,4 @@ def test_several_sources_are_one_fleet(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_page_that_cannot_be_written_is_said_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "cohorts", str(tmp_path), "-o", str(tmp_path / "none" / "page.html")]) == 3
-    assert "cannot be written" in capsys.readouterr().err
+    assert "could not be written" in capsys.readouterr().err

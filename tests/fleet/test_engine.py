@@ -1,6 +1,7 @@
 """Engines: files in groups, the parts of a pass put together, and what is asked for that is not there."""
 
 import os
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,9 +37,8 @@ class Parts:
         self.ran += len(groups)
         found = []
         for group in groups:
-            connection = connect()
-            found.append(part(connection, source, group))
-            connection.close()
+            with connect() as connection:
+                found.append(part(connection, source, group))
         return found
 
 
@@ -119,17 +119,33 @@ def test_jobs_explained_by_parts_are_explained_the_same(
 
 def test_duckdb_tells_how_far_it_is_and_goes_on_without_anybody_listening() -> None:
     told: list[float] = []
-    connection = connect()
-    with watched(connection, told.append):
-        for _ in range(30):  # until the watcher has seen a pass that takes long enough to be seen
-            connection.execute("SELECT count(*) FROM range(40000000) t(i) WHERE (i * 7919) % 1000 = hash(i) % 1000").fetchall()
-            if told:
-                break
-    assert told
-    assert all(0 < each <= 1 for each in told)
-    with watched(connection, None):
-        assert connection.execute("SELECT 1").fetchall() == [(1,)]
-    connection.close()
+    with connect() as connection:
+        with watched(connection, told.append):
+            for _ in range(30):  # until the watcher has seen a pass that takes long enough to be seen
+                query = "SELECT count(*) FROM range(40000000) t(i) WHERE (i * 7919) % 1000 = hash(i) % 1000"
+                connection.execute(query).fetchall()
+                if told:
+                    break
+        assert told
+        assert all(0 < each <= 1 for each in told)
+        with watched(connection, None):
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_duckdb_spills_to_a_private_directory_that_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"exhume-duckdb-{os.getpid()}").symlink_to("elsewhere")  # the name that could be foreseen
+    with connect("100MB") as connection:
+        told = connection.execute("SELECT current_setting('temp_directory')").fetchone()
+        assert told is not None
+        spill = Path(told[0])
+        assert spill.parent == tmp_path
+        assert not spill.is_symlink()
+        assert spill.stat().st_mode & 0o777 == 0o700
+        connection.execute("CREATE TEMP TABLE t AS SELECT i, hash(i) AS h FROM range(20000000) t(i)")
+        assert list(spill.iterdir())
+    assert not spill.exists()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_engine_is_chosen_by_option_or_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.image.archive import Pass
 from exhume.image.directory import Directory
-from exhume.image.folders import Budget
+from exhume.image.folders import Budget, Names
 from exhume.image.kept import Kept
 from exhume.image.opening import open_image
-from exhume.image.streams import Damaged, Source, Unpacked, zstd
+from exhume.image.streams import Damaged, Unpacked, zstd
 from exhume.image.tar import BLOCK, is_header, members
 from exhume.image.tree import LARGEST, Entry
 from tests.image import archives
@@ -191,12 +192,27 @@ def test_zstd_is_read_or_what_is_missing_is_said(tmp_path: Path) -> None:
             assert tree.read("/etc/a.service") == UNIT
 
 
-def test_a_bomb_is_refused_when_it_has_unpacked_to_a_hundred_times_its_size() -> None:
+def test_all_streams_of_a_command_draw_on_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = gzip.compress(bytes(64 << 20))
-    source: Source = Unpacked(Bytes(bomb), "gzip", freely=8 << 20)
-    with pytest.raises(Damaged, match="unpacks to more than 100 times its size"):
-        source.skip(64 << 20)
-    assert Unpacked(Bytes(bomb), "gzip", freely=128 << 20).skip(128 << 20) == 64 << 20
+    monkeypatch.setenv(budget.VARIABLE, "0.1")  # 107 MB
+    budget.begin()
+    assert Unpacked(Bytes(bomb), "gzip").skip(128 << 20) == 64 << 20
+    with pytest.raises(budget.Exhausted, match=r"unpacks to more than 107 MB.* EXHUME_BUDGET=1 allows ten times as much"):
+        Unpacked(Bytes(bomb), "gzip").skip(128 << 20)
+    monkeypatch.delenv(budget.VARIABLE)
+    budget.begin()
+    assert Unpacked(Bytes(bomb), "gzip").skip(128 << 20) == 64 << 20
+
+
+def test_a_directory_of_many_names_is_searched_in_constant_time_and_keeps_the_last_of_a_name() -> None:
+    names = Names()
+    for i in range(20_000):
+        names.add(b"%d" % i, b"f")
+    names.add(b"7", b"-")
+    assert (names.get(b"7"), names.get(b"19999"), names.get(b"20000"), names.get(b"")) == (b"-", b"f", b"", b"")
+    assert max(map(len, names._runs)) < 16 << 10
+    assert dict(names)[b"7"] == b"-"
+    assert len(dict(names)) == 20_000
 
 
 def test_an_archive_that_is_cut_off_anywhere_is_not_a_smaller_one() -> None:

@@ -173,7 +173,7 @@ def test_a_database_that_would_never_answer_is_stopped(tmp_path: Path) -> None:
     connection.close()
     tree = Planted({"/var/lib/rpm/rpmdb.sqlite": path.read_bytes()})
     assert owners(tree, ["/bin/sh"]) == {}
-    assert any("interrupted" in trouble for trouble in tree.troubles)
+    assert any("prohibited" in trouble or "not authorized" in trouble for trouble in tree.troubles), tree.troubles
 
 
 def test_a_database_that_is_too_large_is_not_taken_in(tmp_path: Path) -> None:

@@ -98,6 +98,21 @@ class Recorded:
                 file=zombies * 8192, unit=unit, pod=pod, image=image, confidence=confidence, how=how, method="bpf-walk",
             )  # fmt: skip
 
+    def unreaped(self, place: str, zombies: int, defunct: int, held: int | None, parent: str = "", comm: str = "") -> None:
+        """Zombies of one place without a charge, and defunct processes. `held` is how many of the zombies these hold, by the
+        kernel; None where it was not asked."""
+        for second in (2.0, self.seconds - 1):
+            self.row(
+                "memcg_walk", time=self.at(second), path=f"{place}/job-*", example=f"{place}/job-17", home=place,
+                zombies=zombies, siblings=3, empty=zombies, method="bpf-walk", unreaped=held or 0,
+                parent_pid=8123 if held else 0, parent_comm=comm, parent_cgroup=parent,
+            )  # fmt: skip
+            self.gauge("memcg_walk_zombies", (second, zombies))
+            self.gauge("memcg_walk_live", (second, 220))
+            self.gauge("processes_defunct", (second, defunct))
+            if held is not None:
+                self.gauge("memcg_walk_unreaped", (second, held))
+
     def interrupts(self, queues: dict[int, int] | None = None, rate: float = 900.0, device: str = "eth0") -> None:
         """Of the queues of the network device: queue to core."""
         for queue, core in (queues or {queue: (queue * 7 + 4) % self.cpus for queue in range(8)}).items():
@@ -173,7 +188,7 @@ class Recorded:
             self.gauge("cpu_quota_groups", (0, 12), (end, 12))
         if "interrupts" not in said and "interrupts" not in self.off:
             self.interrupts()
-        if "processes" not in self.off:
+        if "processes_defunct" not in said and "processes" not in self.off:
             self.gauge("processes_defunct", (0, 2), (end, 2))
         if not len(self.recording["units"]) and "units" not in self.off:
             self.units()

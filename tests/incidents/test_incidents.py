@@ -67,6 +67,17 @@ def test_the_report_says_what_to_do_or_to_look_at(make: Callable[[], Told]) -> N
     assert as_json(report)["verdict"]["cause"] == verdict.cause
 
 
+@pytest.mark.parametrize("make", zombies.UNREAPED, ids=lambda make: make.__name__)
+def test_zombies_of_unreaped_processes_are_for_their_parent_and_a_purge_only_for_the_others(make: Callable[[], Told]) -> None:
+    _, report = told(make)
+    first, *others = report.verdict.remedies
+    assert (first.id, first.target) == ("fix", "defunct-processes")
+    some_are_held_by_pages = make is zombies.unreaped_children_before_harm
+    assert [one.id for one in others] == (["purge-zombies"] if some_are_held_by_pages else [])
+    assert not any("purge" in step for step in report.verdict.next)
+    assert any("purge" in one.text and one.against for one in report.verdict.advice)
+
+
 def test_two_incidents_half_an_hour_apart_have_each_their_own_cause() -> None:
     truth, report = told(quiet.two_troubles)
     assert len(report.incidents) == len(truth.incidents)

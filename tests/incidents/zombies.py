@@ -188,4 +188,81 @@ def leaked_directories() -> Told:
     )
 
 
-INCIDENTS = (as_published, a_capture_and_dmesg, soft_lockup, reclaim_over_zombies, leaked_directories)
+JOBS = "/kubepods/burstable/jobs"
+SUPERVISOR = "/system.slice/job-supervisor.service"
+
+
+def unreaped_children() -> Told:
+    """A supervisor starts each job in a cgroup, removes the cgroup when the job has ended, and never waits for the job: 30,000
+    zombies without a page, which kubelet walks."""
+    scene = Scene(seconds=120.0, hz=19)
+    _walks(scene)
+    scene.memcgs(220, 30_100, growth=30)
+    scene.unreaped(JOBS, 30_000, 30_040, 29_950, SUPERVISOR, "job-supervisor")
+    scene.interrupts({queue: 39 if queue == 5 else (queue * 11 + 2) % 96 for queue in range(8)})
+    scene.ena_reset(17.9)
+    return Told(
+        scene.whole(),
+        Truth(
+            ("defunct-processes",),
+            culprits=("job-supervisor.service",),
+            innocent=(*INNOCENT, JOBS),
+            chain=("defunct-processes", "zombie-memcgs", "core-saturated", "napi-starved", "nic-reset"),
+            never=("memcg-leak",),
+            says=("job-supervisor.service does not reap", "exhume fix defunct-processes"),
+        ),
+    )
+
+
+def unreaped_children_before_harm() -> Told:
+    """The same in its first hours, on v2; a third of the zombies is held by something else."""
+    scene = Scene(cpus=16, seconds=60.0, kernel="5.15.0", cgroups="v2")
+    scene.memcgs(220, 6_000, growth=6)
+    scene.unreaped(JOBS, 6_000, 4_100, 4_000, SUPERVISOR, "job-supervisor")
+    return Told(
+        scene.whole(),
+        Truth(
+            ("defunct-processes",),
+            ("warning",),
+            ("job-supervisor.service",),
+            chain=("defunct-processes", "zombie-memcgs"),
+            never=("memcg-leak",),
+            says=("no harm seen yet",),
+        ),
+    )
+
+
+def unreaped_by_number() -> Told:
+    """A recording by a kernel without BPF iterators: as many defunct processes as zombies to which nothing is charged."""
+    scene = Scene(cpus=16, seconds=60.0, kernel="5.4.0", cgroups="v2")
+    scene.memcgs(220, 6_000, growth=6)
+    scene.unreaped(JOBS, 6_000, 5_900, None)
+    return Told(
+        scene.whole(),
+        Truth(
+            ("defunct-processes",),
+            ("warning",),
+            innocent=(JOBS,),
+            chain=("defunct-processes", "zombie-memcgs"),
+            never=("memcg-leak",),
+            says=("perhaps hold",),
+        ),
+    )
+
+
+def defunct_beside_zombies() -> Told:
+    """As many defunct processes as zombies, which they have nothing to do with: the kernel says that they hold 300."""
+    scene = Scene(cpus=16, seconds=60.0, kernel="5.15.0", cgroups="v2")
+    scene.memcgs(220, 6_000, growth=6)
+    scene.unreaped(JOBS, 6_000, 5_900, 300, SUPERVISOR, "job-supervisor")
+    return Told(
+        scene.whole(),
+        Truth(("memcg-leak",), ("warning",), (JOBS,), ("job-supervisor",), never=("defunct-processes",)),
+    )
+
+
+UNREAPED = (unreaped_children, unreaped_children_before_harm, unreaped_by_number)
+INCIDENTS = (
+    as_published, a_capture_and_dmesg, soft_lockup, reclaim_over_zombies, leaked_directories, *UNREAPED,
+    defunct_beside_zombies,
+)  # fmt: skip

@@ -25,11 +25,12 @@ from hypothesis import strategies as st
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import Btf, Features, Member
 from exhume.kernel.bpf.syscall import Command
-from exhume.node import memcg_walk
+from exhume.node import memcg_program, memcg_walk
 from exhume.node.memcg_program import Fields
 from exhume.node.memcg_walk import MemcgWalk, walk
 from exhume.node.zombie_groups import collapse
 from tests import zombies as made
+from tests.kernel.bpf.made_btf import ENUM, MadeBtf
 from tests.kernel.bpf.needs import each_fallback, needs_bpf
 from tests.kernel.bpf.test_programs import _alive as ids_of_all
 from tests.zombies import MEMORY, PARENT, directories, zombies
@@ -465,6 +466,49 @@ class TestWithoutAKernel:
         lists = Member(0, 8 * 2 * 5, 8)
         optional: dict[str, object] = {"lists": lists, "generations": generations, "kn_id": None, "controllers": None}
         return Fields(**{**tree, **optional, "list_names": (0, 1, 2, 3, 4), "list_count": 5, "kernel_pins": False})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("release", "objcg", "gathered", "slab", "pages"),
+        [
+            ("5.4", False, "nr_anon", True, True),
+            ("5.8", False, "nr_pages", True, True),
+            ("5.10", True, "nr_pages", False, True),
+            ("5.11, which has MEMCG_DATA_KMEM", True, "nr_pages", False, True),
+            ("5.13", True, "nr_memory", False, False),
+        ],
+    )
+    def test_what_kernel_memory_pins_is_asked_of_btf(
+        self, release: str, objcg: bool, gathered: str, slab: bool, pages: bool
+    ) -> None:
+        b = MadeBtf()
+        u64 = b.integer("u64", 8)
+        b.record("uncharge_gather", 16, ("memcg", u64, 0), (gathered, u64, 64))
+        b.add(ENUM, "page_memcg_data_flags", 4, b.name("MEMCG_DATA_KMEM"), 2, vlen=1)
+        if objcg:
+            b.record("obj_cgroup", 8, ("memcg", u64, 0))
+        btf = Btf(b.raw())
+        assert (memcg_program.slab_pins(btf), memcg_program.kernel_pins(btf)) == (slab, pages), release
+
+    @pytest.mark.parametrize(
+        ("kernel_pins", "slab_pins", "pinning"),
+        [(True, True, [0, 8192, 8192]), (True, False, [0, 0, 8192]), (False, False, [0, 0, 0])],
+        ids=["5.4", "5.10", "5.13"],
+    )
+    def test_a_stale_slab_charge_does_not_outrank_a_page_of_cache(
+        self, kernel_pins: bool, slab_pins: bool, pinning: list[int]
+    ) -> None:
+        zero, kernel = np.zeros(3, np.int64), np.array([0, 8192, 8192])
+        file = np.array([0, 4096, 0])
+        serial = np.arange(1, 4, dtype=np.uint64)
+        found = MemcgWalk(
+            id=serial, serial=serial, parent=np.array([-1, 0, 0]), dying=np.array([False, True, True]),
+            usage_bytes=file + kernel, file_bytes=file, anon_bytes=zero, unevictable_bytes=zero,
+            kernel_bytes=kernel, swap_bytes=zero,
+            names=[b"", b"cache", b"kernel"], hierarchy=1, kinds=True, kernel_pins=kernel_pins, counted=3, moved=False,
+            complete=True, calls=1, longest_call_ns=1, slab_pins=slab_pins,
+        )  # fmt: skip
+        assert found.pinning_kernel_bytes.tolist() == pinning
+        assert found.empty.tolist() == [True, False, pinning[2] == 0]
 
     def test_pages_of_all_nodes_zones_and_generations_are_summed(self) -> None:
         fields = self.fields(Member(0, 8 * 4 * 2 * 2, 8))

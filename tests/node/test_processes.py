@@ -69,6 +69,7 @@ def test_the_busiest_is_kept_with_both_readings_and_the_defunct_with_their_paren
     tree.write("proc/10/stat", process_stat(10, "hog", 5, 100, 1))
     tree.write("proc/10/cgroup", "0::/system.slice/hog.service\n")
     tree.write("proc/11/stat", process_stat(11, "idle", 5, 5, 0, "S"))
+    tree.write("proc/11/cgroup", "0::/system.slice/idle.service\n")
     tree.write("proc/12/stat", process_stat(12, "dead", 0, 0, 0, "Z", ppid=11))
     reader, seen = Processes(Root(str(tmp_path))), recording()
     reader.read(seen, 1)
@@ -79,7 +80,8 @@ def test_the_busiest_is_kept_with_both_readings_and_the_defunct_with_their_paren
     assert [(row["time"], row["system"]) for row in hog] == [(1, 100), (2, 350)]
     assert hog[0]["cgroup"] == "/system.slice/hog.service"
     assert [row["ppid"] for row in rows if row["state"] == "Z"] == [11]
-    assert [(row["comm"], row["ppid"]) for row in rows if row["pid"] == 11] == [("idle", 1)]  # who does not collect it
+    (parent,) = [row for row in rows if row["pid"] == 11]
+    assert (parent["comm"], parent["ppid"], parent["cgroup"]) == ("idle", 1, "/system.slice/idle.service")
     defunct = seen.counter("processes_defunct")
     assert defunct is not None
     assert defunct.last == 1

@@ -96,13 +96,19 @@ def node_at(second: int, core: int, tick: int) -> Ran:
     return idle(core, 1)
 
 
-def write(path: Path, seconds: int = 12, does: Callable[[int, int, int], Ran] = node_at, **about: str | int | bool) -> str:
+def write(
+    path: Path,
+    seconds: int = 12,
+    does: Callable[[int, int, int], Ran] = node_at,
+    samples: str = "cpu-clock",
+    **about: str | int | bool,
+) -> str:
     """A recording on disk, as the recorder would have written it."""
     told = {"hz": HZ, "event": "cpu-clock", "kernel_only": False, **about}
     writer = Writer(str(path), NODE, told, budget_bytes=1 << 30, segment_ns=5 * SECOND)
     rows = Recording(NODE)
     ids = Dictionaries(rows)
-    rows["sources"].add(BEGIN, "samples", "on", "cpu-clock", 0)
+    rows["sources"].add(BEGIN, "samples", "on", samples, 0)
     rows["sources"].add(BEGIN, "units", "off", "PID 1 is not systemd", 0)
     for second in range(seconds):
         begin = BEGIN + second * SECOND

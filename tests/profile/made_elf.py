@@ -3,6 +3,10 @@
 import struct
 from typing import NamedTuple
 
+import numpy as np
+
+from exhume.profile import elf
+
 TEXT, VADDR = 0x1000, 0x401000
 
 
@@ -66,3 +70,25 @@ def made(
         segments = struct.pack("<IIIIIIII", 1, TEXT, VADDR, 0, 0x1000, 0x1000, 5, 0x1000)
         segments += struct.pack("<IIIIIIII", 4, notes_at, 0, 0, in_segment, in_segment, 4, 4)
     return (header + segments).ljust(TEXT, b"\0") + bytes(0x1000) + table + strings + notes + packed
+
+
+def many_functions(count: int) -> bytes:
+    """So many functions, all called `name`, without sizes, in no order; the first begins with the text."""
+    symbols = np.zeros(count, elf.SYMBOL[2])
+    symbols["name"], symbols["info"], symbols["section"] = 1, 0x12, 1
+    symbols["value"] = np.random.default_rng(1).integers(VADDR + 0x100, 1 << 40, count)
+    symbols["value"][count // 2] = VADDR
+    table_at, strings = TEXT + 0x1000, b"\0name\0"
+    strings_at = table_at + symbols.nbytes
+    sections_at = strings_at + len(strings)
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header = ident + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, VADDR, 64, sections_at, 0, 64, 56, 1, 64, 4, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, TEXT, VADDR, 0, 0x1000, 0x1000, 0x1000)
+    sections = (
+        (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        (0, 1, 6, VADDR, TEXT, 1 << 40, 0, 0, 16, 0),
+        (0, 2, 0, 0, table_at, symbols.nbytes, 3, 1, 8, 24),
+        (0, 3, 0, 0, strings_at, len(strings), 0, 0, 1, 0),
+    )
+    packed = b"".join(struct.pack("<IIQQQQIIQQ", *section) for section in sections)
+    return (header + segment).ljust(table_at, b"\0") + symbols.tobytes() + strings + packed

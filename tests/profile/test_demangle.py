@@ -1,11 +1,13 @@
 """Names as people wrote them; what does not demangle stays."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.profile import demangle
-from exhume.profile.demangle import LONGEST, function_name
+from exhume.profile.demangle import LONGEST, function_name, shorten
 
 pytest.importorskip("pycxxfilt", reason="the record extra is not installed")
 
@@ -47,6 +49,55 @@ def test_a_long_name_keeps_both_ends() -> None:
 def test_without_the_library_names_stay_mangled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demangle, "_itanium", None)
     assert function_name(b"_Z3foov") == "_Z3foov"
+
+
+def _digits(number: int, base: int) -> str:
+    """As seq-id of Itanium (base 36) and base-62-number of Rust have it: "" is 0, "0" is 1."""
+    digits, found = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", ""
+    number -= 1
+    while number >= 0:
+        found, number = digits[number % base] + found, number // base or -1
+    return found.upper() if base == 36 else found
+
+
+def _templates(levels: int) -> str:
+    return "_Z1f1AIiiE" + "".join(f"S_IS{_digits(n + 1, 36)}_S{_digits(n + 1, 36)}_E" for n in range(levels))
+
+
+def _functions(levels: int) -> str:
+    return "_Z1fFviiE" + "".join(f"FvS{_digits(n, 36)}_S{_digits(n, 36)}_E" for n in range(levels))
+
+
+def _behind_a_literal(levels: int) -> str:
+    return _templates(levels).replace("_Z1f1AIiiE", "_Z1f1AILj4095EiE")
+
+
+def _as_legacy_rust(levels: int) -> str:
+    """An identifier at the end that looks like the hash of Rust's first mangling."""
+    return "_ZN1BI" + _templates(levels).removeprefix("_Z1f") + "E17h0123456789abcdefE"
+
+
+def _rust(levels: int) -> str:
+    name, at = "INvC1a1fTuuE", 8
+    for _ in range(levels):
+        at, name = len(name), f"{name}TB{_digits(at, 62)}_B{_digits(at, 62)}_E"
+    return f"_R{name}E"
+
+
+@pytest.mark.parametrize("make", [_templates, _functions, _behind_a_literal, _as_legacy_rust, _rust])
+def test_a_name_that_doubles_with_each_part_is_not_demangled(
+    make: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty levels would be gigabytes. Few of them are a name as any other."""
+
+    def never(name: str) -> str:
+        raise AssertionError(f"demangled: {name}")
+
+    assert function_name(make(3).encode()) != make(3)
+    monkeypatch.setattr(demangle, "_itanium", never)
+    monkeypatch.setattr(demangle, "_rust", never)
+    for levels in (25, 30, 33):
+        assert function_name(make(levels).encode()) == shorten(make(levels))
 
 
 @given(st.one_of(st.binary(max_size=80), st.from_regex(rb"_(Z|R|ZN)[0-9A-Za-z_$.]{0,60}(17h[0-9a-f]{16}E)?", fullmatch=True)))

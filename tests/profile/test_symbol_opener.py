@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
-from exhume.profile import sandbox
 from exhume.profile.symbol_messages import Request, What
 from exhume.profile.symbol_opener import Mapping, Missed, Opener, parse_maps, parse_status
 from tests.profile.symbol_processes import in_a_child
@@ -88,48 +87,6 @@ def test_without_root_own_processes_can_be_asked_for_and_others_are_refused() ->
             Opener().open(image("/bin/sh", 1))
         except Unreadable as reason:
             return "without root" in str(reason)
-        return False
-
-    assert in_a_child(check)
-
-
-def test_the_sandbox_lets_files_be_read_that_are_open_and_opens_none(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"text")
-
-    def check() -> bool:
-        fd = os.open(path, os.O_RDONLY)
-        sandbox.enter()
-        refused = 0
-        for attempt in (
-            lambda: os.open("/", os.O_RDONLY),
-            lambda: os.fork(),
-            lambda: os.kill(os.getppid(), 0),
-            lambda: os.execv("/bin/sh", ["sh"]),
-            lambda: os.open(path, os.O_RDONLY),
-        ):
-            try:
-                attempt()
-            except OSError:
-                refused += 1
-        return os.pread(fd, 9, 0) == b"text" and refused == 5
-
-    assert in_a_child(check)
-
-
-def test_the_sandbox_works_without_root(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"text")
-
-    def check() -> bool:
-        fd = os.open(path, os.O_RDONLY)
-        if os.geteuid() == 0:
-            os.setresuid(65534, 65534, 65534)
-        sandbox.enter()
-        try:
-            os.open(path, os.O_RDONLY)
-        except OSError:
-            return os.pread(fd, 9, 0) == b"text"
         return False
 
     assert in_a_child(check)

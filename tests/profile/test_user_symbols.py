@@ -379,7 +379,7 @@ def test_after_four_files_that_hang_in_the_kernel_no_more_are_opened(
         assert ask(fresh, Image("elf", b"/bin/sh", (0, 0), 0), os.getpid(), 0x1000) == [""]
 
 
-def test_a_name_that_grows_without_end_when_demangled_costs_one_image(symbols: UserSymbols, tmp_path: Path) -> None:
+def test_a_name_that_grows_without_end_when_demangled_stays_as_it_is(symbols: UserSymbols, tmp_path: Path) -> None:
     """Each parameter is a function of two of the one before: thirty of them would be a gigabyte of text."""
     pytest.importorskip("pycxxfilt", reason="the record extra is not installed")
     bomb = b"_Z1fFviiE" + b"".join(b"FvS%s_S%s_E" % (number, number) for number in _substitutions(30))
@@ -389,7 +389,7 @@ def test_a_name_that_grows_without_end_when_demangled_costs_one_image(symbols: U
     for key, name in ((bad, "bomb"), (good, "calm")):
         symbols.ask(key, Image("elf", bytes(tmp_path / name), (0, 0), 0), [os.getpid()], [TEXT])
     found = collected(symbols)
-    assert names(found, bad, TEXT) == [""]
+    assert names(found, bad, TEXT) == [bomb.decode()]
     assert names(found, good, TEXT) == ["in_the_container"]
 
 
@@ -494,6 +494,27 @@ def test_the_reader_has_no_rights_and_no_files(symbols: UserSymbols, program: Pa
     assert os.listdir(f"/proc/{reader}/root") == []
     limits = Path(f"/proc/{reader}/limits").read_text()
     assert [line.split()[4] for line in limits.splitlines() if line.startswith("Max file size")] == ["0"]
+
+
+def test_a_reader_that_may_not_start_is_the_reason_that_there_are_no_names(
+    fresh: UserSymbols, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in says what the reader says on a machine with neither seccomp nor Landlock."""
+    start = symbol_children._start
+    refusal = Reply(Told.FAILED, 0, b"it cannot give up its rights").pack()
+    code = f"import socket, sys; socket.socket(fileno=int(sys.argv[2])).send({refusal!r})"
+
+    def refusing(module: str, control: socket.socket, link: socket.socket, *more: str) -> "subprocess.Popen[bytes]":
+        if module != "symbol_reader":
+            return start(module, control, link, *more)
+        command = [sys.executable, "-c", code, "0", str(control.fileno())]
+        return subprocess.Popen(command, pass_fds=(control.fileno(),))
+
+    monkeypatch.setattr(symbol_children, "_start", refusing)
+    with running(program) as pid:
+        assert ask(fresh, image_of(pid, "program"), pid, 0x1000) == [""]
+    expected = "only the kernel's functions have names: the symbol reader does not start: it cannot give up its rights"
+    assert fresh.reason == expected
 
 
 def test_children_hold_nothing_of_the_recorder_but_their_sockets(fresh: UserSymbols, program: Path, tmp_path: Path) -> None:

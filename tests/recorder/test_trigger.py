@@ -306,7 +306,9 @@ def test_zombies_that_were_named_before_the_window_have_their_names_until_they_a
     for now in range(400):
         rows = second(now)
         if now in (2, 200, 300):
-            rows["memcg_walk"].add(now * SECOND, "/x/*", "", "/x", now, *[0] * 5, *[""] * 4, 95, "", "bpf-walk")
+            rows["memcg_walk"].add(
+                now * SECOND, "/x/*", "", "/x", now, *[0] * 5, *[""] * 4, 95, "", "bpf-walk", 0, 0, 0, "", ""
+            )
         watching.add(rows)
     assert seen[20] == seen[38] == [(2 * SECOND, 2)]
     assert seen[41] == [(2 * SECOND, 2), (200 * SECOND, 200)]

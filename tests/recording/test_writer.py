@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, Refused
 from exhume.recording import layout, sealing
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
@@ -190,6 +190,48 @@ def test_a_recording_of_a_newer_exhume_is_not_written_to(tmp_path: Path) -> None
     (tmp_path / "recording.json").write_text('{"schema": "exhume.recording/99"}')
     with pytest.raises(ExhumeError, match="newer exhume"):
         writer(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a link to somebody else")
+@pytest.mark.parametrize("where", ["theirs/rec", "theirs/rec/deeper", "theirs/rec/..//rec", "ours/deeper"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_of_another_user_is_not_followed(
+    tmp_path: Path, where: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    (tmp_path / "theirs").mkdir()
+    target = tmp_path / "srv"
+    if there:
+        target.mkdir()
+        target.chmod(0o755)
+    (tmp_path / "theirs" / "rec").symlink_to(target)
+    os.lchown(tmp_path / "theirs" / "rec", 65534, 65534)
+    (tmp_path / "ours").symlink_to("theirs/rec")
+    with pytest.raises(Refused, match=r"theirs/rec is a symbolic link of user 65534"):
+        writer(tmp_path / where)
+    assert target.exists() == there
+    if there:
+        assert stat.S_IMODE(target.stat().st_mode) == 0o755
+        assert list(target.iterdir()) == []
+    monkeypatch.setenv("SUDO_UID", "65534")  # that user became root by sudo
+    writer(tmp_path / where).close()
+
+
+def test_a_link_of_our_own_leads_to_the_recording(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data/rec")
+    write(tmp_path / "link", 3)
+    assert (tmp_path / "data" / "rec" / "recording.json").exists()
+    assert Folder(str(tmp_path / "link")).window == Folder(str(tmp_path / "data" / "rec")).window
+
+
+def test_links_in_circles_and_names_below_files_are_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    with pytest.raises(ExhumeError, match="leads in circles"):
+        writer(tmp_path / "circle")
+    with pytest.raises(ExhumeError, match=r"cannot record into .*/file/rec: Not a directory"):
+        writer(tmp_path / "file" / "rec")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory to somebody else")

@@ -11,6 +11,7 @@ import pytest
 from exhume.findings.thresholds import Thresholds
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
+from exhume.node import owners
 from exhume.node.memcg_walk import walk
 from exhume.node.root import Root
 from exhume.recorder import sources
@@ -18,8 +19,8 @@ from exhume.recorder.loop import record
 from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
+from exhume.remedy.cores import visit_cores
 from exhume.remedy.criteria_leak import by_events
-from exhume.remedy.drain import drain_batches
 from exhume.remedy.manager import Systemd
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
@@ -91,7 +92,10 @@ def pages() -> Iterator[Path]:
 def machine(pages: Path) -> Iterator[systemd.Machine]:
     if why := systemd.unavailable(memory=True):
         pytest.skip(why)
-    with systemd.boot({"ecs.service": AGENT.format(pages=pages, files=FILES)}, memory=True) as booted:
+    units = {"ecs.service": AGENT.format(pages=pages, files=FILES)}
+    with systemd.boot(units, memory=True) as booted, pytest.MonkeyPatch.context() as patched:
+        # Seen from outside, the container's systemd is not at the top of the hierarchy, as a node's is.
+        patched.setattr(owners, "ROOT", HOME)
         yield booted
 
 
@@ -123,7 +127,7 @@ def node(machine: systemd.Machine, operations: Operations | None = None) -> Node
 
 def zombies() -> int:
     """Those of the agent, by name."""
-    drain_batches()
+    visit_cores()
     seen = walk()
     return sum(1 for home, rest in seen.places(seen.zombies) if (home + rest).startswith(HOME) and "ecs.service" in home + rest)
 

@@ -49,6 +49,10 @@ class FileManager:
     def dependents(self, unit: str) -> tuple[str, ...]:
         return ()
 
+    def control_group(self, unit: str) -> str:
+        """Nothing of it runs: the root has no processes."""
+        return ""
+
     def stop(self, unit: str) -> None:
         self._become(self._with(unit), "inactive", f"stop {unit}")
 

@@ -14,13 +14,14 @@ from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import ALREADY, NOT_CONFIRMED, Consent, Event
 from exhume.remedy.plan_model import MOST_STEPS, Plan, Relief, Step
 from exhume.remedy.steps import expected
-from exhume.remedy.steps.files import make_link, remove_file, remove_link, write_file
+from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
 from exhume.remedy.steps.units import reload, stop_unit
 from tests.remedy.nodes import UNITS, FileManager, node, scratch, snapshot, without_times
 
 YES, ALL = Consent(True), Consent(True, True)
 DROP_IN = f"/{UNITS}/ecs.service.d/50-exhume.conf"
+OTHER = f"/{UNITS}/other.service.d/exhume.conf"
 
 
 def plan(*steps: Step) -> Plan:
@@ -85,47 +86,51 @@ def test_a_plan_for_a_manager_is_refused_whole_where_none_runs(tmp_path: Path) -
 
 def test_what_changed_since_the_plan_was_made_stops_it_before_that_step(tmp_path: Path) -> None:
     there = node(tmp_path)
-    (tmp_path / "config").write_text("one\n")
-    made = expected(plan(drop_in(), write_file("/config", b"two\n", "r"), remove_link("/no", "", "r")), there)
-    (tmp_path / "config").write_text("three\n")
+    config = tmp_path / OTHER[1:]
+    config.parent.mkdir(parents=True)
+    config.write_text("one\n")
+    link = remove_link(f"/{UNITS}/no.service", "", "r")
+    made = expected(plan(drop_in(), write_file(OTHER, b"two\n", "r"), link), there)
+    config.write_text("three\n")
     outcome = carry_out.apply(made, there, ALL)
     assert [event.what for event in outcome.events] == ["done", "failed"]
     assert "has changed since the plan was made" in outcome.events[1].note
     assert outcome.exit_code == 2
-    assert (tmp_path / "config").read_text() == "three\n"
+    assert config.read_text() == "three\n"
     with pytest.raises(Refused, match=r"is stopped: resume or undo it"):
         carry_out.apply(made, there, ALL)
-    (tmp_path / "config").write_text("one\n")
+    config.write_text("one\n")
     assert [event.what for event in carry_out.resume(there).events] == ["done", "skipped"]
-    assert (tmp_path / "config").read_text() == "two\n"
+    assert config.read_text() == "two\n"
     with pytest.raises(UsageError, match="nothing to resume"):
         carry_out.resume(there)
 
 
 def test_a_plan_that_stopped_before_it_changed_anything_blocks_nothing(tmp_path: Path) -> None:
     there = node(tmp_path)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/target").mkdir()
-    failed = carry_out.apply(plan(write_file("/etc/target", b"", "r")), there, ALL)
-    assert failed.events[0].note == "/etc/target is left alone: there is something else, not a file"
+    (tmp_path / OTHER[1:]).mkdir(parents=True)
+    failed = carry_out.apply(plan(write_file(OTHER, b"", "r")), there, ALL)
+    assert failed.events[0].note == f"{OTHER} is left alone: there is something else, not a file"
     assert carry_out.apply(plan(drop_in()), there, ALL).exit_code == 0
     assert carry_out.undo(there).exit_code == 0
-    assert (tmp_path / "etc/target").is_dir()
+    assert (tmp_path / OTHER[1:]).is_dir()
     with pytest.raises(UsageError, match="nothing to undo"):
         carry_out.undo(there)
 
 
 def test_what_somebody_changed_since_is_kept_and_the_rest_is_undone(tmp_path: Path) -> None:
     there = node(tmp_path)
-    (tmp_path / "other").write_text("was\n")
+    other = tmp_path / OTHER[1:]
+    other.parent.mkdir(parents=True)
+    other.write_text("was\n")
     before = snapshot(tmp_path)
-    carry_out.apply(plan(drop_in(), write_file("/other", b"is\n", "r")), there, ALL)
+    carry_out.apply(plan(drop_in(), write_file(OTHER, b"is\n", "r")), there, ALL)
     (tmp_path / DROP_IN[1:]).write_text("[Service]\nRestart=on-failure\n")
     outcome = carry_out.undo(there)
     assert [event.what for event in outcome.events] == ["undone", "kept"]
     assert outcome.events[1].note == f"{DROP_IN} is left as it is: somebody changed it since it was written here"
     assert outcome.exit_code == 2
-    assert (tmp_path / "other").read_text() == "was\n"
+    assert other.read_text() == "was\n"
     assert (tmp_path / DROP_IN[1:]).read_text() == "[Service]\nRestart=on-failure\n"
     assert carry_out.history(there)[0].status == "partly undone"
 
@@ -257,12 +262,15 @@ def test_a_full_disk_is_a_failed_step_that_can_be_undone(tmp_path: Path, monkeyp
 
 def test_what_a_journal_cannot_hold_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = node(tmp_path)
-    (tmp_path / "large").write_bytes(bytes(6000))
+    large = tmp_path / UNITS / "large.service"
+    large.parent.mkdir(parents=True)
+    large.write_bytes(b"#" * 6000)
     monkeypatch.setattr(journal, "LARGEST", 12_000)
-    outcome = carry_out.apply(plan(drop_in(), remove_file("/large", "r")), there, ALL)
+    mask = make_link(f"/{UNITS}/large.service", "/dev/null", "r", over_file=True)
+    outcome = carry_out.apply(plan(drop_in(), mask), there, ALL)
     assert [event.what for event in outcome.events] == ["done", "failed"]
     assert "too much for a journal" in outcome.events[1].note
-    assert (tmp_path / "large").exists()
+    assert large.exists()
     assert carry_out.undo(there).exit_code == 0
 
 
@@ -273,25 +281,27 @@ def test_events_are_told_as_they_happen(tmp_path: Path) -> None:
     assert [event.what for event in told] == ["begins", "done", "undone"]
 
 
-PATHS = ("/a", "/b", "/x", "/x/y", "/d/a", "/d/e/a", "/l/a", "/d/é", "/d/" + os.fsdecode(b"\xff\n"))
+BASE = f"/{UNITS}"
+UNIT_PATHS = tuple(f"{BASE}/{name}" for name in ("a.service", "b.service", "l.service", "d\\xc3\\xa9.service"))
+WANTS = tuple(f"{BASE}/{place}.target.wants/{name}.service" for place in ("x", "y") for name in ("a", "b"))
+DROP_INS = tuple(f"{BASE}/{name}.service.d/{file}exhume.conf" for name in ("a", "b", "linked") for file in ("", "zz-"))
+PATHS = (*UNIT_PATHS, *WANTS, *DROP_INS)
 contents = st.sampled_from([b"", b"one\n", b"two", b"\xff\0"])
-links = st.sampled_from(["/dev/null", "a", "../b", "/l", "m", "/nowhere"])
+links = st.sampled_from(["/dev/null", "a.service", "../b", "/nowhere"])
 steps = st.one_of(
-    st.builds(write_file, st.sampled_from(PATHS), contents, st.just("r"), mode=st.sampled_from([None, 0o600, 0o755])),
-    st.builds(remove_file, st.sampled_from(PATHS), st.just("r")),
-    st.builds(make_link, st.sampled_from(PATHS), links, st.just("r"), over_file=st.booleans()),
-    st.builds(remove_link, st.sampled_from(PATHS), st.sampled_from(["", "a"]), st.just("r")),
+    st.builds(write_file, st.sampled_from(DROP_INS), contents, st.just("r"), mode=st.sampled_from([None, 0o600, 0o755])),
+    st.builds(make_link, st.sampled_from(UNIT_PATHS), st.just("/dev/null"), st.just("r"), over_file=st.booleans()),
+    st.builds(remove_link, st.sampled_from((*UNIT_PATHS, *WANTS)), st.sampled_from(["", "a.service"]), st.just("r")),
 )
 trees = st.dictionaries(st.sampled_from(PATHS), contents | links.map(lambda link: (link,)), max_size=5)
 
 
 def grow(root: Path, tree: dict[str, bytes | tuple[str]]) -> None:
     (root / "m").mkdir()
-    (root / "l").symlink_to("/m")
+    (root / UNITS).mkdir(parents=True)
+    (root / UNITS / "linked.service.d").symlink_to("/m")
     for path, held in tree.items():
-        place = root / ("m/a" if path == "/l/a" else path[1:])
-        if path == "/x" and "/x/y" in tree:
-            continue
+        place = root / path[1:].replace(f"{UNITS}/linked.service.d", "m")
         place.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(held, bytes):
             place.write_bytes(held)
@@ -314,7 +324,7 @@ def test_applying_and_undoing_any_plan_changes_nothing(tree: dict[str, bytes | t
 
 
 @settings(max_examples=150, deadline=None)
-@given(tree=trees, some=st.lists(steps, max_size=6, unique_by=lambda step: step.target[:2]))
+@given(tree=trees, some=st.lists(steps, max_size=6, unique_by=lambda step: step.target))
 def test_applying_any_plan_twice_is_applying_it_once(tree: dict[str, bytes | tuple[str]], some: list[Step]) -> None:
     """Any that does not contradict itself: no step changes what another one did, or the directory that it did it in."""
     with scratch() as root:

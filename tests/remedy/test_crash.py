@@ -15,7 +15,7 @@ from exhume.remedy.carry_out import Consent, Outcome
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan_model import Plan
-from exhume.remedy.steps.files import make_link, remove_file, remove_link, write_file
+from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.units import reload, reset_failed, stop_unit
 from tests.remedy.nodes import (
     UNITS,
@@ -40,10 +40,10 @@ PLAN = Plan(
     (
         stop_unit("ecs.service", "it loops"),
         remove_link(WANTS, "/lib/systemd/system/ecs.service", "not at boot"),
-        write_file(f"/{UNITS}/other.service.d/deep/50-exhume.conf", b"[Service]\nRestart=no\n", "breaks the loop"),
-        write_file("/etc/ecs/ecs.config", b"ECS_DISABLED=1\n", "its own switch"),
+        write_file(f"/{UNITS}/other.service.d/50-exhume.conf", b"[Service]\nRestart=no\n", "breaks the loop"),
+        write_file(f"/{UNITS}/late.service.d/zz-exhume.conf", b"[Service]\nRestartSec=60\n", "the one of before is not enough"),
         make_link(f"/{UNITS}/ecs.service", "/dev/null", "mask", over_file=True),
-        remove_file("/etc/cron.d/ecs", "it would start it again"),
+        remove_link("/run/systemd/system/timers.target.wants/ecs.timer", "", "it would start it again"),
         make_link(f"/{UNITS}/alias.service", "/dev/null", "the alias too"),
         reload("files changed"),
         reset_failed("ecs.service", "no failure is left to be seen"),
@@ -61,16 +61,16 @@ class Place:
         (wants / "ecs.service").symlink_to("/lib/systemd/system/ecs.service")
         (self.root / UNITS / "alias.service").symlink_to("ecs.service")
         (self.root / UNITS / "ecs.service").write_text("[Service]\nExecStart=/usr/libexec/ecs\n")
-        config = self.root / "etc/ecs/ecs.config"
+        config = self.root / UNITS / "late.service.d/zz-exhume.conf"
         config.parent.mkdir()
-        config.write_bytes(b"ECS_CLUSTER=\xff\n")
+        config.write_bytes(b"# \xff\n")
         config.chmod(0o640)
         if os.geteuid() == 0:
             os.chown(config, 1, 2)
         with suppress(OSError):  # where the file system keeps them
             os.setxattr(config, "user.origin", b"image")
-        (self.root / "etc/cron.d").mkdir()
-        (self.root / "etc/cron.d/ecs").write_text("* * * * * root systemctl start ecs\n")
+        (self.root / "run/systemd/system/timers.target.wants").mkdir(parents=True)
+        (self.root / "run/systemd/system/timers.target.wants/ecs.timer").symlink_to("/lib/systemd/system/ecs.timer")
         (path / "stash").mkdir()
         self.manager = FileManager(self.root, path / "manager")
         self.manager.set(**{"ecs.service": "activating", "kubelet.service": "active"})
@@ -120,10 +120,10 @@ def assert_done(place: Place) -> None:
     tree = snapshot(place.root)
     assert os.readlink(place.root / UNITS / "ecs.service") == os.readlink(place.root / UNITS / "alias.service") == "/dev/null"
     assert not (place.root / WANTS[1:]).is_symlink()
-    assert "etc/cron.d/ecs" not in tree
-    assert tree["etc/ecs/ecs.config"][0] == "-rw-r-----"
-    assert tree["etc/ecs/ecs.config"][4] == b"ECS_DISABLED=1\n"
-    assert (place.root / UNITS / "other.service.d/deep/50-exhume.conf").read_bytes() == b"[Service]\nRestart=no\n"
+    assert "run/systemd/system/timers.target.wants/ecs.timer" not in tree
+    assert tree[f"{UNITS}/late.service.d/zz-exhume.conf"][0] == "-rw-r-----"
+    assert tree[f"{UNITS}/late.service.d/zz-exhume.conf"][4] == b"[Service]\nRestartSec=60\n"
+    assert (place.root / UNITS / "other.service.d/50-exhume.conf").read_bytes() == b"[Service]\nRestart=no\n"
     assert place.manager.units() == {"ecs.service": "inactive", "kubelet.service": "active"}
     assert not [name for name in tree if ".exhume-" in name]
     assert [one.status for one in carry_out.history(place.node())] == ["applied"]
@@ -219,7 +219,7 @@ def test_two_deaths_at_any_two_points_are_recovered_from(
                     then(place.node())
             assert not [name for name in snapshot(place.root) if ".exhume-" in name]
             if [one.status for one in carry_out.history(place.node())] == ["applied"]:
-                assert (place.root / UNITS / "other.service.d/deep/50-exhume.conf").read_bytes() == PLAN.steps[2].content
+                assert (place.root / UNITS / "other.service.d/50-exhume.conf").read_bytes() == PLAN.steps[2].content
                 assert os.readlink(place.root / UNITS / "ecs.service") == "/dev/null"
             undo(place)
             assert_as_before(place, before)

@@ -1,6 +1,7 @@
 """Defunct processes: whose unit is restarted for them, when it is left to people, and when nothing is to be done any more."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from exhume.remedy.steps.processes import uncollected
 from exhume.remedy.steps.units import restart_unit
 from exhume.verdict.policy import Listed, Policy
 from tests.remedy.nodes import FileManager
-from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
+from tests.remedy.test_plan import AGENT, LEAK, LIB, Place, kinds, place, report
 
 __all__ = ["place"]  # a fixture
 
@@ -77,6 +78,14 @@ def test_the_nodes_unit_is_not_restarted_for_another_of_the_same_name(place: Pla
     (relief,) = plan.relief
     assert said in relief.why
     assert "restarted there" in relief.text
+
+
+def test_where_unreaped_children_are_the_cause_their_parent_is_restarted_and_not_disabled(place: Place) -> None:
+    """Also where the zombies that they hold lived in the parent's own unit."""
+    parent_in(place, "/system.slice/ecs.service")
+    seen = report({**FOUND, "subject": "ecs.service"}, LEAK, cause="defunct-processes")
+    plan = place.plan("node", replace(seen, chain=("f1",)))
+    assert kinds(plan) == [("signal-parent", "4711:100"), ("restart-unit", "ecs.service")]
 
 
 @pytest.mark.parametrize("where", ["/system.slice", f"/docker/{ID}/system.slice"])

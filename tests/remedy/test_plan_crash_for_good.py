@@ -92,18 +92,16 @@ class Purged:
         self._count = Path(root.at(f"{MEMORY}/zombies"))
 
     def __enter__(self) -> Self:
-        self.plan = SimpleNamespace(targets=["one"] if self._count.read_text() != "0" else [])
+        parts = ("one",) if self._count.read_text() != "0" else ()
+        self.plan = SimpleNamespace(allowed=lambda most_lost_bytes: parts)
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def evict(self, progress: object) -> None:
-        pass
-
-    def reclaim(self, target: str, precise: bool, progress: object) -> SimpleNamespace:
+    def carry_out(self, parts: tuple[str, ...], progress: object) -> tuple[None, list[SimpleNamespace]]:
         self._count.write_text("0")
-        return SimpleNamespace(gone=40, zombies=40)
+        return None, [SimpleNamespace(gone=40, part=SimpleNamespace(zombies=40))]
 
 
 @pytest.fixture
@@ -112,7 +110,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Place]]:
     monkeypatch.setattr(cgroups, "is_cgroup", lambda fd: True)
     monkeypatch.setattr(cgroups, "SETTLE_S", 0.0)
     monkeypatch.setattr("exhume.remedy.purging.Purging", Purged)
-    monkeypatch.setattr(plan_zombies, "look", lambda node, homes: {"/system.slice": Zombies(40, 3000)})
+    monkeypatch.setattr(plan_zombies, "look", lambda node, homes: {"/system.slice": Zombies(going=40, staying=3000)})
     with scratch() as path:
 
         def another() -> Place:
@@ -130,7 +128,7 @@ def test_a_death_after_every_operation_of_a_plan_that_cannot_be_undone_is_recove
     counting = Counting()
     place.apply(counting)
     done, units = without_times(place.files()), place.machine.units()
-    assert {"rmdir b", "call evict", "call reclaim", "call reboot"} <= set(counting.did)
+    assert {"rmdir b", "call purge", "call reboot"} <= set(counting.did)
     assert (place.reboots, place.of_the_kernel()) == (1, ([], "0"))
     for number in range(1, len(counting.did) + 1):
         for then in ("resume", "resume after another's reboot", "undo"):

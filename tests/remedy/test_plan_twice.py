@@ -18,7 +18,7 @@ from tests.remedy.test_plan import AGENT, ETC, LEAK, LIB, Place, kinds, place, r
 
 __all__ = ["place"]  # a fixture
 
-ZOMBIES = Zombies(900, 3000, ("3,000 in /x, kernel objects: wait",))
+ZOMBIES = Zombies(going=900, staying=3000, why=("3,000 in /x, kernel objects: wait",))
 
 
 def test_zombies_are_purged_before_anybody_speaks_of_a_reboot() -> None:
@@ -28,18 +28,33 @@ def test_zombies_are_purged_before_anybody_speaks_of_a_reboot() -> None:
         ("purge", "/a", False),
     ]
     assert [step.reason for step in made.steps] == [
-        "900 zombies below /system.slice can go without a reboot",
-        "7 zombies below /a can go without a reboot",
+        "900 zombies below /system.slice can be freed without a reboot",
+        "7 zombies below /a can be freed without a reboot",
     ]
     assert "--reboot sentinel" in made.relief[0].text
     assert afterwards({"/": ZOMBIES}, "no", 5000).relief == ()
+
+
+def test_page_cache_of_the_living_is_never_given_up_by_a_plan_alone() -> None:
+    made = afterwards({"/pods": Zombies(going=5, most_lost_bytes=3 << 20, asking=4000)}, "no", 1000)
+    (step,) = made.steps
+    assert (step.risk, step.reason) == (
+        "medium",
+        "5 zombies below /pods can be freed without a reboot; live groups lose or read again at most 3.0 MiB",
+    )
+    (relief,) = made.relief
+    assert relief.text.startswith("exhume zombies purge --dry-run --under /pods ")
+    assert afterwards({"/pods": Zombies(going=5)}, "no", 1000).steps[0].risk == "low"
+    few = afterwards({"/pods": Zombies(asking=40)}, "no", 1000)
+    assert (few.steps, few.relief) == ((), ())
+    assert few.settled == ("40 zombies below /pods hold page cache that live groups use, fewer than matter (1,000)",)
 
 
 @pytest.mark.parametrize(("how", "kind"), [("sentinel", "reboot-sentinel"), ("now", "reboot")])
 def test_a_reboot_is_in_the_plan_only_where_it_was_asked_for_and_is_needed(how: plan_zombies.Reboot, kind: str) -> None:
     last = afterwards({"/": ZOMBIES}, how, 1000).steps[-1]
     assert (last.kind, reversible(last)) == (kind, False)
-    assert [step.kind for step in afterwards({"/": Zombies(900, 3)}, how, 1000).steps] == ["purge"]
+    assert [step.kind for step in afterwards({"/": Zombies(going=900, staying=3)}, how, 1000).steps] == ["purge"]
 
 
 def test_zombies_that_nobody_could_look_at_are_said() -> None:
@@ -50,12 +65,12 @@ def test_zombies_that_nobody_could_look_at_are_said() -> None:
 
 
 def test_places_that_have_no_zombies_any_more_are_said_and_not_purged() -> None:
-    made = afterwards({"/gone": Zombies(), "/few": Zombies(0, 12), "/": Zombies()}, "now", 1000)
+    made = afterwards({"/gone": Zombies(), "/few": Zombies(staying=12), "/": Zombies()}, "now", 1000)
     assert not made.steps
     assert not made.relief
     assert made.settled == (
         "no zombie memory cgroup is left below /gone",
-        "12 zombies below /few are held by what a purge does not reach, and so few do not matter",
+        "12 zombies below /few stay, fewer than matter (1,000); no purge frees them",
         "no zombie memory cgroup is left on the whole node",
     )
 
@@ -80,7 +95,7 @@ def test_each_place_of_a_report_is_counted_by_itself(place: Place, monkeypatch: 
     elsewhere = {"kind": "memcg-leak", "subject": "/docker/x", "evidence": [{"what": "home", "value": "/docker"}]}
     plan = place.plan("memcg-leak", report(LEAK, elsewhere))
     (purge,) = [step for step in plan.steps if step.kind == "purge"]
-    assert (purge.target, purge.reason) == ("/system.slice", "12 zombies below /system.slice can go without a reboot")
+    assert (purge.target, purge.reason) == ("/system.slice", "12 zombies below /system.slice can be freed without a reboot")
     assert "no zombie memory cgroup is left below /docker" in plan.settled
 
 
@@ -154,5 +169,5 @@ def test_real_zombies_are_counted_where_they_are_and_not_where_none_are(place: P
             homes[2]: (0, 0),
         }
         made = afterwards(looked, "no", 1000)
-        assert [step.reason for step in made.steps] == [f"12 zombies below {homes[0]} can go without a reboot"]
+        assert [step.reason for step in made.steps] == [f"12 zombies below {homes[0]} can be freed without a reboot"]
         assert made.settled == tuple(f"no zombie memory cgroup is left below {home}" for home in homes[1:])

@@ -99,7 +99,7 @@ def test_what_the_catalogue_protects_is_protected() -> None:
     ],
 )
 def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> None:
-    assert "the way to it is lost" in built_in("node-agent.service", known_agents(), [line])
+    assert "the way to it is lost" in built_in("node-agent.service", known_agents(), tuple(programs(line)))
     with root() as made:
         made.unit("node-agent.service", f"[Service]\nExecStart={line}\n")
         for keep in (None, *KEEPS):
@@ -133,7 +133,7 @@ def test_a_unit_is_protected_by_what_it_runs_whatever_its_name(line: str) -> Non
     ],
 )
 def test_what_only_speaks_of_a_protected_program_is_a_target_like_any_other(line: str) -> None:
-    assert not built_in("node-agent.service", known_agents(), [line])
+    assert not built_in("node-agent.service", known_agents(), tuple(programs(line)))
     with root() as made:
         made.unit(
             "node-agent.service", f"[Service]\nExecStart={line}\nExecStop=/bin/true kubelet\nEnvironment=KUBELET=kubelet\n"
@@ -453,9 +453,9 @@ def test_no_file_goes_that_a_protected_unit_is_read_from_by_links_outside(way: s
         made.link(f"{ETC}/openibd.service", "/opt/x.service").link(f"{ETC}/fine.service", "/opt/z.service")
         with pytest.raises(Refused, match=rf"{at} stays: links of openibd.service lead there"):
             planned(made, "foo.service")
-        for step in (make_link(at, "/dev/null", "r", over_file=True), write_file("/opt/x.service", b"", "r")):
-            with pytest.raises(Refused, match=r"openibd.service is read from there, and is protected"):
-                carry_out.apply(Plan("x", "t", (step,)), node(made.root), Consent(True, True))
+        step = make_link(at, "/dev/null", "r", over_file=True)
+        with pytest.raises(Refused, match=r"openibd.service is read from there, and is protected"):
+            carry_out.apply(Plan("x", "t", (step,)), node(made.root), Consent(True, True))
         (made.root / ETC / "openibd.service").unlink()
         assert planned(made, "foo.service").steps
 
@@ -510,6 +510,7 @@ def test_a_unit_that_depends_on_a_protected_one_is_a_target_like_any_other() -> 
         ]
 
 
+HOME = "/root"
 FORBIDDEN = [
     stop_unit(KUBELET, "r"),
     start_unit("innocent.service", "r"),
@@ -519,11 +520,31 @@ FORBIDDEN = [
     make_link(f"/{ETC}/new.service", KUBELET, "r"),
     remove_link(f"/{ETC}/multi-user.target.wants/{KUBELET}", "", "r"),
     remove_link(f"/{ETC}/{KUBELET}.wants/ecs.service", "", "r"),
-    write_file(f"/{ETC}/{KUBELET}.d/x.conf", b"", "r"),
-    write_file(f"/{ETC}/innocent.service.d/x.conf", b"", "r"),
-    write_file(f"/{ETC}/service.d/x.conf", b"", "r"),
-    write_file(f"/{ETC}/kubelet-.service.d/x.conf", b"", "r"),
-    write_file(f"/units/{KUBELET}.d/x.conf", b"", "r"),
+    write_file(f"/{ETC}/{KUBELET}.d/exhume.conf", b"", "r"),
+    write_file(f"/{ETC}/innocent.service.d/exhume.conf", b"", "r"),
+    write_file(f"/{ETC}/service.d/exhume.conf", b"", "r"),
+    write_file(f"/{ETC}/kubelet-.service.d/exhume.conf", b"", "r"),
+    write_file(f"/units/{KUBELET}.d/exhume.conf", b"", "r"),
+    write_file(f"/{ETC}/fine.service.d/theirs.conf", b"", "r"),
+    write_file(f"/{ETC}/fine.service", b"", "r"),
+    make_link(f"/{ETC}/fine.service", "/opt/evil.service", "r"),
+    make_link("/etc/ld.so.preload", "/dev/null", "r"),
+    remove_link("/etc/alternatives/sh", "", "r"),
+    *(
+        write_file(path, b"", "r")
+        for path in (
+            *(
+                "/etc/cron.d/x",
+                "/etc/ld.so.preload",
+                f"{HOME}/.ssh/authorized_keys",
+                "/etc/passwd",
+                "/etc/shadow",
+                "/etc/sudoers",
+            ),
+            *("/etc/sudoers.d/x", "/etc/pam.d/sshd", "/usr/local/bin/x", "/etc/profile.d/x.sh", "/var/spool/cron/root", "/x"),
+            *("/etc/systemd/system-generators/x", "/etc/systemd/user/x.service", "/run/systemd/generator/x.service"),
+        )
+    ),
     write_file(f"/lib/systemd/system/{KUBELET}", b"", "r"),
     write_file("/opt/agent/linked", b"", "r"),
     write_file("/etc/kubernetes/kubelet.conf", b"", "r"),
@@ -548,7 +569,7 @@ def test_a_plan_from_anywhere_that_meets_a_protected_unit_is_refused_before_anyt
         before = sorted(str(path) for path in made.root.rglob("*"))
         manager = FileManager(made.root, made.root / "manager")
         manager.set(**{KUBELET: "active"})
-        plan = Plan("x", "a test", (write_file("/etc/fine.conf", b"", "r"), step))
+        plan = Plan("x", "a test", (write_file(f"/{ETC}/ecs.service.d/exhume.conf", b"", "r"), step))
         with pytest.raises(Refused, match="nothing was changed"):
             carry_out.apply(plan, node(made.root, manager=manager), Consent(True, True))
         assert sorted(str(path) for path in made.root.rglob("*")) == sorted([*before, str(made.root / "manager")])
@@ -561,12 +582,13 @@ def test_what_became_protected_meanwhile_is_refused_on_resume() -> None:
         manager = FileManager(made.root, made.root / "manager")
         manager.set()
         there = node(made.root, manager=manager)
-        (made.root / "etc/link").symlink_to("nowhere")
-        plan = Plan(
-            "x", "t", (write_file("/etc/one", b"", "r"), write_file("/etc/link", b"", "r"), stop_unit("ecs.service", "r"))
-        )
+        place = made.root / ETC / "two.service.d"
+        place.mkdir()
+        (place / "exhume.conf").symlink_to("nowhere")
+        writes = [write_file(f"/{ETC}/{name}.service.d/exhume.conf", b"", "r") for name in ("one", "two")]
+        plan = Plan("x", "t", (*writes, stop_unit("ecs.service", "r")))
         assert carry_out.apply(plan, there, Consent(True, True)).exit_code == 2
-        (made.root / "etc/link").unlink()
+        (place / "exhume.conf").unlink()
         made.link(f"{ETC}/crio.service", f"/{LIB}/ecs.service")
         with pytest.raises(Refused, match="must not be"):
             carry_out.resume(there)

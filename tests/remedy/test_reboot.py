@@ -60,7 +60,9 @@ def test_a_node_that_was_rebooted_since_the_plan_was_made_is_not_rebooted_again(
 def test_a_plan_that_was_cut_off_by_a_reboot_is_resumed_without_another(booted: Booted) -> None:
     """Before it had come to its own, so that nothing is written down about that."""
     there = node(booted.root, manager=booted.manager)
-    plan = expected(Plan("node", "w", (write_file("/etc/x", b"x", "r"), reboot("r"))), there)
+    plan = expected(
+        Plan("node", "w", (write_file("/etc/systemd/system/x.service.d/exhume.conf", b"x", "r"), reboot("r"))), there
+    )
     with pytest.raises(Crash):
         carry_out.apply(plan, node(booted.root, Crashing(12), booted.manager), ALL)
     booted.boot("second")

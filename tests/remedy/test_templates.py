@@ -19,7 +19,7 @@ from exhume.image.systemd.start_limit import ACCURACY_S, Limit, restart
 from exhume.image.systemd.unit_file import Sections, merge, parse
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.snippets import cloud_config, commands, packer, preset
-from exhume.remedy.steps.files import make_link, remove_file, remove_link, write_file
+from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.purge import purge
 from exhume.remedy.steps.units import stop_unit
 from exhume.remedy.templates import TEMPLATES, template
@@ -143,7 +143,7 @@ PLAN = Plan(
     (
         stop_unit("ecs.service", "r"),
         remove_link("/etc/systemd/system/multi-user.target.wants/ecs.service", "", "r"),
-        remove_file("/etc/cron.d/o'dd ${name}", "r"),
+        remove_link("/etc/systemd/system/timers.target.wants/o'dd ${name}", "", "r"),
         make_link("/etc/systemd/system/ecs.service", "/dev/null", "r", over_file=True),
         make_link("/etc/systemd/system/a\\x2db.service", "/dev/null", "r"),
         write_file("/etc/systemd/system/x.service.d/zz-exhume.conf", do_nothing(), "r"),
@@ -162,8 +162,8 @@ def test_the_shells_lines_make_what_the_plan_makes_and_may_run_twice(tmp_path: P
     wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True)
     (wants / "ecs.service").symlink_to("x")
-    (tmp_path / "etc/cron.d").mkdir()
-    (tmp_path / "etc/cron.d/o'dd ${name}").touch()
+    (tmp_path / "etc/systemd/system/timers.target.wants").mkdir()
+    (tmp_path / "etc/systemd/system/timers.target.wants/o'dd ${name}").symlink_to("x")
     (tmp_path / "etc/systemd/system/ecs.service").write_text("[Service]\n")
     for _ in range(2):
         run(commands(PLAN), tmp_path)
@@ -198,7 +198,7 @@ def test_cloud_inits_list_is_the_same_lines() -> None:
 @given(st.text(st.characters(exclude_characters="\0\n\r", codec="utf-8"), min_size=1, max_size=30))
 def test_any_name_is_quoted(name: str) -> None:
     path = "/etc/" + name.replace("/", "")
-    plan = Plan("x", name, (remove_file(path, "r"),))
+    plan = Plan("x", name, (remove_link(path, "", "r"),))
     (line,) = commands(plan)
     assert shlex.split(line) == ["rm", "-f", path]
     assert yaml.safe_load(cloud_config(plan))["bootcmd"][0] == ["sh", "-c", line]

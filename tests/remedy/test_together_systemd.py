@@ -10,6 +10,8 @@ import pytest
 
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
+from exhume.node import owners
+from exhume.node.processes import cgroup_of
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import AGAIN, Consent
 from exhume.remedy.defunct import offers
@@ -162,7 +164,11 @@ def test_a_socket_that_stops_with_a_service_is_back_after_undo(machine: systemd.
     assert states(machine, *both) == before
 
 
-def test_a_restart_ends_the_parent_and_starts_again_what_stops_with_it(machine: systemd.Machine, node: Node) -> None:
+def test_a_restart_ends_the_parent_and_starts_again_what_stops_with_it(
+    machine: systemd.Machine, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seen from outside, the container's systemd is not at the top of the hierarchy, as a node's is.
+    monkeypatch.setattr(owners, "ROOT", cgroup_of(node.root, 1).removesuffix("/init.scope"))
     with Directory(machine.root) as found:
         protection = Protection(read_units(found))
         refused, relief = offers(node.root, protection, UnitPlanner(found, protection, node.manager))

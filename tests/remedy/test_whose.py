@@ -5,8 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
+from exhume.node.owners import own_unit, owner
 from exhume.remedy.steps.cgroups_claimed import Claims
 from exhume.remedy.whose import elsewhere, not_a_unit, units
+from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
 
 __all__ = ["place"]  # a fixture
@@ -20,6 +22,26 @@ THEIRS = {
     f"/kubepods/burstable/{POD}/{ID}/ecs.service": "inside container 0123456789ab of pod 12345678",
     "/machine.slice/systemd-nspawn@box.service/payload/system.slice/ecs.service": "inside systemd-nspawn@box.service",
     "/machine.slice/machine-box.scope/system.slice/ecs.service/inner": "inside machine-box.scope",
+    "/lxc.payload.web/system.slice/ecs.service": "inside /lxc.payload.web, not of the node",
+    "/lxc.payload.x.slice/ecs.service": "inside /lxc.payload.x.slice",
+    "/lxc.monitor.web/ecs.service": "inside /lxc.monitor.web",
+    "/lxc/100/ns/system.slice/ecs.service": "inside /lxc/100/ns",
+    "/lxc/web/ecs.service": "inside /lxc/web",
+    "/nomad/job/ecs.service": "inside /nomad/job",
+    "/nomad.slice/share.slice/ecs.service": "inside /nomad.slice/share.slice",
+    "/firecracker/vm/system.slice/ecs.service": "inside /firecracker/vm",
+    "/garden/box/system.slice/ecs.service": "inside /garden/box",
+    "/box/payload/system.slice/ecs.service": "inside /box/payload",
+    "/libpod_parent/x/ecs.service": "inside /libpod_parent/x",
+    "/kubepods/burstable/x/system.slice/ecs.service": "inside /kubepods/burstable/x",
+    "/system.slice/box.service/lxc/100/ecs.service": "inside box.service",
+    "/system.slice/../lxc/ecs.service": "inside /system.slice/../lxc",
+    "/a-b.slice/ecs.service": "inside /a-b.slice",
+    "/system.slice/other.slice/ecs.service": "inside /system.slice/other.slice",
+    "/-.slice/ecs.service": "inside /-.slice",
+    "/system.slice/box.socket/ecs.service": "inside box.socket",
+    "/system.slice/box.mount/system.slice/ecs.service": "inside box.mount",
+    "/system.slice/box.swap/ecs.service": "inside box.swap",
 }
 
 
@@ -32,10 +54,16 @@ def test_the_nodes_unit_of_the_same_name_is_left_alone(place: Place, path: str) 
     for target in (path, f"/sys/fs/cgroup/memory{path}", f"/sys/fs/cgroup{path}"):
         with pytest.raises(Refused, match="not of the node"):
             place.plan(target)
+    with pytest.raises(Refused, match="not of the node"):  # by the name that the report gives it
+        place.plan("ecs.service", report(finding))
 
 
 @pytest.mark.parametrize(
-    "path", ["/system.slice/ecs.service", "/system.slice/ecs.service/inner", "/box/payload/system.slice/ecs.service"]
+    "path",
+    [
+        *("/system.slice/ecs.service", "/system.slice/ecs.service/inner", "/ecs.service", "/custom.slice/ecs.service"),
+        *("/system.slice/system-a.slice/system-a-b.slice/ecs.service", "/system.slice/system-x\\x2dy.slice/ecs.service"),
+    ],
 )
 def test_the_nodes_own_is_found(place: Place, path: str) -> None:
     assert elsewhere(path) == ""
@@ -55,6 +83,21 @@ def test_the_nodes_unit_is_left_alone_where_the_evidence_says_that_another_is_me
             assert any("not of the node" in one.text for one in plan.relief)
             with pytest.raises(Refused, match="not of the node"):
                 place.plan("f1", report(finding, cause=kind))
+
+
+def test_a_group_that_is_not_the_one_systemd_keeps_the_unit_in_is_anothers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its form is the node's; a running systemd knows better."""
+    monkeypatch.setattr(FileManager, "control_group", lambda self, unit: f"/apps.slice/{unit}")
+    for path in ("/system.slice/ecs.service", "/ecs.service/inner"):
+        with pytest.raises(Refused, match=r"has its processes in /apps.slice/ecs.service, not in"):
+            place.plan(path)
+        finding = {"kind": "memcg-leak", "subject": "ecs.service", "evidence": [{"what": "example", "value": path}]}
+        plan = place.plan("node", report(finding))
+        assert not [step for step in plan.steps if step.kind != "purge"]
+        assert any("that is another's" in one.text for one in plan.relief)
+    assert ("stop-unit", "ecs.service") in kinds(place.plan("/apps.slice/ecs.service/job-1"))
 
 
 @pytest.mark.parametrize("hand", [True, False])
@@ -107,6 +150,23 @@ def test_any_path_has_one_that_is_the_nodes_at_most(path: str) -> None:
     assert "not of the node" in elsewhere(f"/docker/{ID}/{path}/ecs.service")
     assert "\x1b" not in elsewhere(path)
     assert set(units(path)) <= set(path.split("/"))
+
+
+UNIT_TYPES = (".service", ".scope", ".slice", ".socket", ".mount", ".swap")
+DIRECTORIES: st.SearchStrategy[str] = st.from_regex(r"[a-z0-9@.:_-]{1,12}", fullmatch=True).filter(
+    lambda name: not str(name).endswith(UNIT_TYPES)
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(DIRECTORIES, min_size=1, max_size=3), st.sampled_from(["", "system.slice/", "user.slice/", "a.slice/a-b.slice/"])
+)
+def test_a_unit_below_any_directory_that_is_not_systemds_is_a_tenants(above: list[str], slices: str) -> None:
+    path = f"/{'/'.join(above)}/{slices}ecs.service"
+    assert "not of the node" in elsewhere(path)
+    assert owner(path).unit == own_unit(path)[0] == ""
+    assert own_unit(f"/system.slice/x.service/{path}")[0] == "x.service"
 
 
 @settings(max_examples=30, deadline=None)

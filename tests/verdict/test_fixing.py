@@ -12,6 +12,12 @@ OTHERS = (
     f"/docker/{'0123456789abcdef' * 4}/system.slice/ecs.service",
     "/user.slice/user-7.slice/user@7.service/app.slice/ecs.service",
     "/machine.slice/systemd-nspawn@box.service/payload/system.slice/ecs.service",
+    *(
+        "/lxc.payload.web/system.slice/ecs.service",
+        "/lxc/100/ns/ecs.service",
+        "/nomad/x/ecs.service",
+        "/firecracker/x/ecs.service",
+    ),
 )
 
 

@@ -140,7 +140,7 @@ def test_a_crash_loop_that_owns_the_leaked_cgroups_is_the_beginning_of_the_chain
     zombies(recording)
     recording["memcg_walk"].add(
         1, "/system.slice/ecs.service", "/system.slice/ecs.service", "/system.slice", 68_000, 3, 4096 * 68_000, 0, 0, 0,
-        "ecs.service", "", "", "", 95, "its path", "bpf-walk",
+        "ecs.service", "", "", "", 95, "its path", "bpf-walk", 0, 0, 0, "", "",
     )  # fmt: skip
     recording.count(1, "memcg_walk_zombies", 68_440)
     recording.count(1, "memcg_walk_live", 240)

@@ -75,7 +75,7 @@ def named_at_rest() -> dict[str, Any]:
 
 
 def purge() -> dict[str, Any]:
-    """Let them go, whatever it costs this machine's cache."""
+    """Free them, whatever it costs this machine's cache."""
     os.sync()
     command = [
         sys.executable,

@@ -16,7 +16,7 @@ from tests.web.test_server import got, served
 def test_silent_connections_do_not_keep_the_owner_out(recorded: str) -> None:
     with served(recorded) as (_, url):
         base, _, token = url.partition("/?token=")
-        host, _, port = base.removeprefix("http://").partition(":")
+        host, _, port = base.rpartition("/")[0].removeprefix("http://").partition(":")
         held = [socket.create_connection((host, int(port))) for _ in range(150)]
         try:
             for each in held[::2]:

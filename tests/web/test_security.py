@@ -1,14 +1,19 @@
 """Every rule on every path: host, origin, token, method, and what every answer says about itself."""
 
+import email.message
+import urllib.request
+from http.cookiejar import CookieJar
+
 import anyio
 import pytest
 
 from exhume.web.application import ENDPOINTS
-from exhume.web.listening import new_token
+from exhume.web.listening import directory, new_token
 from exhume.web.security import POLICY, Guard, cookie_name
 from exhume.web.static_files import table
 from tests.web.serving import HOST, PORT, TOKEN, Browser, browser, view
 
+PAGE = directory(TOKEN)
 PATHS = ("/", "/index.html", "/state.js", *ENDPOINTS, "/api/", "/api/nothing", "/nothing", "/../etc/passwd", "/favicon.ico")
 
 
@@ -94,10 +99,52 @@ def test_data_is_never_stored(user: Browser) -> None:
 
 
 def test_the_first_page_sets_a_cookie_that_scripts_and_other_sites_cannot_use(stranger: Browser) -> None:
-    answer = stranger.get("/", {"token": TOKEN})
-    assert answer.headers["set-cookie"] == f"exhume_token_{PORT}={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
-    assert stranger.get("/api/about", headers={"Cookie": f"a=b; {cookie_name(PORT)}={TOKEN}; c"}).status == 200
-    assert "set-cookie" not in stranger.get("/api/about", {"token": TOKEN}).headers
+    answer = stranger.get(PAGE, {"token": TOKEN})
+    assert answer.headers["set-cookie"] == f"exhume_token_{PORT}={TOKEN}; Path={PAGE}; HttpOnly; SameSite=Strict"
+    assert stranger.get(f"{PAGE}api/about", headers={"Cookie": f"a=b; {cookie_name(PORT)}={TOKEN}; c"}).status == 200
+    for path in ("/api/about", f"{PAGE}api/about", "/"):
+        assert "set-cookie" not in stranger.get(path, {"token": TOKEN}).headers
+
+
+def test_another_server_on_this_host_is_never_sent_the_cookie(stranger: Browser) -> None:
+    """Cookies know no port: whichever path of such a server a page asks for, it is not below that of the cookie."""
+    jar = CookieJar()
+    first = urllib.request.Request(f"http://{HOST}:{PORT}{PAGE}?token={TOKEN}")
+    headers = email.message.Message()
+    headers["Set-Cookie"] = stranger.get(PAGE, {"token": TOKEN}).headers["set-cookie"]
+    jar.extract_cookies(_Answer(headers), first)  # type: ignore[arg-type]
+    assert [cookie.value for cookie in jar] == [TOKEN]
+    for path, sent in (("/", False), ("/api/about", False), (PAGE[:-1] + "x/", False), (f"{PAGE}api/about", True)):
+        asked = urllib.request.Request(f"http://{HOST}:{PORT + 1}{path}")
+        jar.add_cookie_header(asked)
+        assert asked.has_header("Cookie") == sent
+
+
+class _Answer:
+    def __init__(self, headers: email.message.Message) -> None:
+        self._headers = headers
+
+    def info(self) -> email.message.Message:
+        return self._headers
+
+
+def test_a_cookie_counts_below_its_own_path_alone(stranger: Browser) -> None:
+    cookie = {"Cookie": f"{cookie_name(PORT)}={TOKEN}"}
+    for path in ("/", "/api/about", "/main.js", "//api/about", f"/x{PAGE}api/about", PAGE[:-1], PAGE.upper()):
+        assert stranger.get(path, headers=cookie).status == 401
+    for path in ("", "main.js", "api/about"):
+        assert stranger.get(PAGE + path, headers=cookie).status == 200
+
+
+def test_the_path_gives_the_token_away_to_nobody() -> None:
+    assert len(PAGE) == 34
+    assert directory(TOKEN) == PAGE != directory(TOKEN + "x")
+    assert not any(TOKEN[at : at + 4] in PAGE for at in range(len(TOKEN) - 4))
+
+
+def test_the_path_alone_opens_nothing(stranger: Browser) -> None:
+    for path in ("", "main.js", "api/about"):
+        assert stranger.get(PAGE + path).status == 401
 
 
 def test_a_cookie_of_a_view_on_another_port_is_of_no_use_and_does_no_harm(user: Browser, stranger: Browser) -> None:

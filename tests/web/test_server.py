@@ -128,7 +128,7 @@ def test_a_page_that_waits_does_not_keep_it_from_ending(recorded: str) -> None:
     """A browser holds its connections open, and one of them may have asked for something."""
     with served(recorded) as (process, url):
         base, _, token = url.partition("/?token=")
-        host, _, port = base.removeprefix("http://").partition(":")
+        host, _, port = base.rpartition("/")[0].removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(f"GET /api/about?token={token} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
             assert connection.recv(12) == b"HTTP/1.1 200"
@@ -138,7 +138,7 @@ def test_a_page_that_waits_does_not_keep_it_from_ending(recorded: str) -> None:
 
 def test_what_is_no_request_is_refused(recorded: str) -> None:
     with served(recorded) as (_, url):
-        host, _, port = url.partition("/?")[0].removeprefix("http://").partition(":")
+        host, _, port = url.rpartition("/")[0].rpartition("/")[0].removeprefix("http://").partition(":")
         for raw in (b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET http://evil/ HTTP/1.1\r\nHost: evil\r\n\r\n"):
             with socket.create_connection((host, int(port))) as connection:
                 connection.sendall(raw)

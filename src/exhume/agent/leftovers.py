@@ -8,10 +8,12 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from exhume import scratch
 from exhume.errors import ExhumeError
 from exhume.node.inside import resolve
 from exhume.node.root import Root
@@ -25,9 +27,13 @@ from exhume.text import from_path, printable
 
 STATE: Final = "/var/lib/exhume"
 UNIT: Final = "exhume-agent.service"
-_JOURNAL: Final = journal.DIRECTORY
-_CLUSTER: Final = f"{STATE}/cluster"
-"""Where `exhume node` keeps a journal for each node of a cluster that it took out of service from here."""
+CLUSTER: Final = f"{journal.DIRECTORY}/cluster"
+"""Where `exhume node`, run by root, keeps a journal for each node of a cluster that it took out of service from here."""
+_JOURNALS: Final = {
+    journal.DIRECTORY: "the journal of what was fixed",
+    journal.FORMER: "the journal of what an earlier version fixed",
+    f"{STATE}/cluster": "journals of nodes that an earlier version took out of service",
+}
 _UNITS: Final = "/etc/systemd/system"
 # Besides the state: settings, the unit where people put it, the link that enables it, and what `exhume completion` tells.
 PLACES: Final = (
@@ -62,12 +68,15 @@ def found(
     state of whoever asks."""
     lefts = [Left(path, what, _size(root, path)) for path, what in PLACES if _there(root, path)]
     for path in _parts(root):
-        is_journal = path in (_JOURNAL, _CLUSTER)
-        if (is_journal and keep_journal) or (not is_journal and keep_recordings):
+        if keep_journal if path in _JOURNALS else keep_recordings:
             continue
-        journals = "the journal of what was fixed" if path == _JOURNAL else "journals of nodes that were taken out of service"
-        what = journals if is_journal else "recordings and what belongs to them"
-        lefts.append(Left(path, what, _size(root, path)))
+        lefts.append(Left(path, _JOURNALS.get(path, "recordings and what belongs to them"), _size(root, path)))
+    # Directories of commands that were killed. Every user's, where root asks.
+    places = dict.fromkeys(("/tmp", "/var/tmp", *((tempfile.gettempdir(),) if root.own else ())))
+    for place in places:
+        for path in scratch.left(_place(root, f"{place}/") or "", everybody=os.geteuid() == 0):
+            name = f"{place}/{os.path.basename(path)}"
+            lefts.append(Left(name, "of a command that was killed", _size(root, name)))
     if user and not keep_journal and _there(root, user):
         lefts.append(Left(user, "journals of this user: nodes of clusters, waves of fleets", _size(root, user)))
     if not keep_recordings:
@@ -82,7 +91,7 @@ def not_undone(node: Node) -> list[Application]:
 
 def out_of_service(root: Root, user: str = "") -> list[str]:
     """Nodes that were taken out of service from here and, as their journals have it, not put back since."""
-    journals = (_CLUSTER, *((f"{user}/cluster",) if user else ()))
+    journals = (CLUSTER, f"{STATE}/cluster", *((f"{user}/cluster",) if user else ()))
     places = [(name, _place(root, f"{way}/{name}")) for way in journals for name in _names(root, way)]
     return sorted(name for name, place in places if place is not None and os.path.isdir(place) and _is_out(at(place)))
 
@@ -157,7 +166,8 @@ def _names(root: Root, name: str) -> list[str]:
 
 
 def _parts(root: Root) -> list[str]:
-    return [f"{STATE}/{name}" for name in _names(root, STATE)]
+    journals = [journal.DIRECTORY] if _there(root, journal.DIRECTORY) else []
+    return [*journals, *(f"{STATE}/{name}" for name in _names(root, STATE))]
 
 
 def _size(root: Root, name: str) -> int:

@@ -63,25 +63,34 @@ NEEDS: Final = (
     Need("samples", (PROC, SYS), ("PERFMON",), without="no stacks"),
     Need("samples", (PROC, SYS), ("SYSLOG",), without="stacks without the kernel's names (/proc/kallsyms shows zeros)"),
     Need("latency", (PROC, SYS, TRACING), ("BPF", "PERFMON"), without=_NO_STALLS),
-    # open_by_handle_at(2)
-    Need("latency", (PROC, SYS), ("DAC_READ_SEARCH",), without="groups in reclaim have numbers and no paths"),
     # setpriority(2) below 0. A pod does without: it is weighed by its cgroup, and nice is within that.
     Need("latency", (PROC,), ("SYS_NICE",), "priority", "on a busy core it looks for stalls later, and tells them later"),
-    Need("units", (PROC, _host("/run/dbus"), _host("/run/systemd/system")), group="systemd"),
-    Need("journal", (PROC, _host("/run/log"), _host("/var/log")), group="systemd"),
+    Need("journal", (PROC, _host("/run/log"), _host("/run/systemd/system"), _host("/var/log")), group="journal"),
+    # A read-only mount does not keep a socket from being connected to, and systemd does what root asks: root of the host.
+    Need("units", (PROC, _host("/run/dbus"), _host("/run/systemd/system")), group="dbus"),
     Need("zombies", (_host("/run/containerd/io.containerd.runtime.v2.task"),), group="runtime=containerd"),
     Need("zombies", (_host("/run/k3s/containerd/io.containerd.runtime.v2.task"),), group="runtime=k3s"),
     Need("zombies", (_host("/var/lib/docker/containers"),), group="runtime=docker"),
     Need("zombies", (_host("/var/lib/containers/storage/overlay-containers"),), group="runtime=cri-o"),
     # namespaces(7): /proc/PID/ns is PTRACE_MODE_READ; setns(2) into a network namespace is CAP_SYS_ADMIN.
     Need("nic", (PROC, SYS), ("SYS_PTRACE", "SYS_ADMIN"), "ethtool", "no statistics of drivers"),
-    # proc(5): /proc/PID/root and maps are PTRACE_MODE_READ.
+    # proc(5): /proc/PID/root and maps are PTRACE_MODE_READ. /proc/1/root is the host's root, writable: root of the host.
     Need("samples", (PROC, SYS), ("SYS_PTRACE",), "user-stacks", "no names in programs"),
-    Need("audit", (Mount("/", HOST),), ("DAC_READ_SEARCH",), "audit", "what only its owner may read is not judged"),
+    # All that root may read, password hashes and private keys among it. What only another user may read is not judged: that
+    # would take DAC_READ_SEARCH, and open_by_handle_at(2) with it leads out of every mount namespace.
+    Need("audit", (Mount("/", HOST),), group="audit"),
 )
 
-SYSTEMD_UNIT: Final = ("always", "systemd", "user-stacks", "audit", "priority")
+HOST_ROOT: Final = ("DAC_READ_SEARCH", "SYS_PTRACE", "SYS_ADMIN")
+"""Capabilities with which a process of user 0 that sees the host's processes or one of its directories is root of the host."""
+
+SYSTEMD_UNIT: Final = ("always", "journal", "priority")
 """What the plain unit is for. It is in the host's network namespace, and needs nothing for ethtool."""
+
+
+def writable(recording: str) -> tuple[str, ...]:
+    """The only directories of the host that the agent writes: the recording, and profiles that wait to be sent."""
+    return recording, f"{recording.rstrip('/')}.spool"
 
 
 def capabilities(groups: Collection[str], kernel: Kernel = "current") -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import os
 import queue
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from exhume.agent.gathering import Gathered
+from exhume.agent.privileges import writable
 from exhume.agent.push_answer import Outcome
 from exhume.agent.push_build import Made, Order
 from exhume.agent.push_http import Sender, identity, kind_of, request
@@ -25,8 +25,9 @@ from exhume.agent.push_windows import SECOND, Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
+from exhume.python import python
 from exhume.recorder.leash import leashed
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 NAMES = {"incident": "exhume.incident", "continuous": "exhume"}
 NICE = 19
@@ -63,7 +64,7 @@ class Pusher:
         """May change at any time."""
         self._recording, self._host = settings.dir, settings.host
         self._gathered, self._say = gathered, say
-        self._spool = Spool(f"{settings.dir.rstrip('/')}.spool", settings.push.spool_mib << 20)
+        self._spool = Spool(writable(settings.dir)[1], settings.push.spool_mib << 20)
         self._windows = Windows()
         self._now = 0
         self._boot = boot
@@ -157,7 +158,7 @@ class Pusher:
     def _take_up(self, note: str) -> None:
         """An incident whose profile was not made when the last agent ended: its recording is pinned and still there."""
         with suppress(ValueError, KeyError, TypeError):
-            noted = json.loads(note)
+            noted = from_json(note)
             if noted["boot"] == self._boot:
                 self._windows.incident_again(int(noted["begin"]), int(noted["due"]))
 
@@ -204,7 +205,7 @@ class Pusher:
             push.namespaces,
             labels,
         )
-        command = leashed([sys.executable, "-m", "exhume.agent.push_build", asked.text()])
+        command = leashed(python("-m", "exhume.agent.push_build", asked.text()))
         quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
         with subprocess.Popen(command, stdin=quiet, stdout=pipe, stderr=pipe) as child:
             self._child = child
@@ -218,7 +219,7 @@ class Pusher:
         if child.returncode:
             last = decode(said.strip().rpartition(b"\n")[2])
             raise ValueError(last or f"it ended with {child.returncode}")
-        made: dict[str, Any] = json.loads(printed)
+        made: dict[str, Any] = from_json(printed)
         return Made(**made)
 
     # In the thread that sends them
@@ -291,7 +292,7 @@ class Pusher:
             self._count("dropped", 1)
             self._once("a profile that waited was not whole, or made for another kind of receiver, and was dropped")
             return None
-        outcome = self._sender.send(request(push, parcel, name.removesuffix(".push")), push.token_file)
+        outcome = self._sender.send(request(push, parcel, name.removesuffix(".push")), push.token_file, push.token_over_http)
         if outcome.state == "again":
             return outcome
         self._remove(name)

@@ -14,6 +14,7 @@ from exhume.agent.spool import Kind, Parcel, Spool
 from exhume.errors import ExhumeError
 from exhume.node.owners import Owner
 from exhume.profile.exporting.subject import Subject
+from exhume.text import from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Made:
 
 
 def order(text: str) -> Order:
-    raw: dict[str, Any] = json.loads(text)
+    raw: dict[str, Any] = from_json(text)
     return Order(
         **{**raw, "namespaces": tuple(raw["namespaces"]), "labels": tuple((key, value) for key, value in raw["labels"])}
     )

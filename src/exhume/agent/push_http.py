@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import ssl
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -18,7 +19,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from exhume import __version__
 from exhume.agent.push_answer import Outcome, judged
-from exhume.agent.settings import Push
+from exhume.agent.settings import Push, loopback
 from exhume.agent.spool import Kind, Parcel
 from exhume.text import decode, printable
 
@@ -96,11 +97,13 @@ def multipart(boundary: str, *parts: tuple[str, str, bytes]) -> bytes:
 
 
 def token(path: str) -> str:
-    """Read anew each time: tokens are rotated."""
+    """Read anew each time: tokens are rotated. One that other users can read is not sent."""
     if not path:
         return ""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb") as file:
+        if stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
+            raise ValueError(f"{printable(path)} can be read by others: chmod 600 {printable(path)}")
         found = file.read(LARGEST_TOKEN).strip()
     if not found or not found.isascii() or not decode(found).isprintable():
         raise ValueError(f"{printable(path)} has no token that could be sent")
@@ -113,7 +116,7 @@ def identity(path: str) -> tuple[int, ...]:
         found = os.stat(path)
     except (OSError, ValueError):
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
 
 
 class Sender:
@@ -124,7 +127,8 @@ class Sender:
         self._connection: http.client.HTTPConnection | None = None
         self._closed = False
 
-    def send(self, wanted: Request, token_file: str = "") -> Outcome:
+    def send(self, wanted: Request, token_file: str = "", over_http: bool = False) -> Outcome:
+        """`over_http`: the token may go to other machines unencrypted."""
         try:
             secret = token(token_file)
         except (OSError, ValueError) as error:
@@ -134,6 +138,9 @@ class Sender:
             connection, target = connect_to(wanted.url, self._timeout_s, headers)
         except (OSError, ValueError) as error:
             return Outcome("again", str(error))
+        if secret and wanted.url.scheme == "http" and not over_http and not loopback(connection.host):
+            where = printable(connection.host)
+            return Outcome("again", f"the token is not sent to {where} over http://; agent.push.token_over_http allows it")
         self._connection = connection
         hung_up = threading.Timer(self._deadline_s, _hang_up, (connection,))
         hung_up.daemon = True

@@ -1,6 +1,5 @@
 """What is done every so many hours by a child at the lowest priority, and whose JSON is handed over when it is done."""
 
-import json
 import os
 import subprocess
 import threading
@@ -10,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from exhume.recorder.leash import leashed
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 PATIENCE_S = 600.0
 # Not at once: a node that boots has other things to do.
@@ -71,7 +70,7 @@ def _read(printed: bytes, said: bytes, code: int) -> dict[str, Any]:
         raise ValueError(last or f"it printed nothing and ended with {code}")
     if len(printed) > LARGEST:
         raise ValueError(f"it printed {len(printed):,} bytes")
-    report = json.loads(printed)
+    report = from_json(printed)
     if not isinstance(report, dict):
         raise ValueError("what it printed is no report")
     return report

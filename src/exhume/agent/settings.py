@@ -2,8 +2,10 @@
 
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
+from ipaddress import ip_address
 from itertools import chain
 from typing import Any
+from urllib.parse import urlsplit
 
 from exhume.agent.cluster_report import Kubernetes
 from exhume.config import from_environment, load, refuse_unknown, section, variables
@@ -23,6 +25,9 @@ class Push:
         default=(), metadata={"doc": "Kubernetes namespaces whose pods' stacks may leave the node; host services always may"}
     )
     token_file: str = field(default="", metadata={"doc": "file with a bearer token for the receiver"})
+    token_over_http: bool = field(
+        default=False, metadata={"doc": "send the token over http:// to other hosts, where it can be read on the way"}
+    )
     spool_mib: int = field(default=64, metadata={"doc": "what may wait on disk while the receiver is away; the oldest go"})
     labels: tuple[str, ...] = field(default=(), metadata={"doc": "labels of every profile, name=value each"})
 
@@ -43,6 +48,9 @@ class Settings:
     tls_cert: str = field(default="", metadata={"doc": "certificate (PEM); with it the metrics are served by TLS alone"})
     tls_key: str = field(default="", metadata={"doc": "its key (PEM)"})
     auth_file: str = field(default="", metadata={"doc": "file with USER:PASSWORD that scrapers must send (basic auth)"})
+    auth_over_http: bool = field(
+        default=False, metadata={"doc": "allow auth_file without TLS beyond loopback, as behind a service mesh that encrypts"}
+    )
     hz: int = field(default=49, metadata={"doc": "stack samples a second of each core; 0: none"})
     user_stacks: str = field(
         default="none", metadata={"doc": "stacks of programs: none, host (not those in containers and pods) or all"}
@@ -105,14 +113,32 @@ def _checked(settings: Settings) -> Settings:
     for label in settings.push.labels:
         if not _LABEL.fullmatch(label):
             raise UsageError(f"agent.push.labels has {label!r}, which is not name=value with a name of letters, digits and _")
-    address(settings.listen)
+    host, _ = address(settings.listen)
+    if settings.auth_file and not settings.tls_cert and not loopback(host) and not settings.auth_over_http:
+        raise UsageError(
+            f"agent.auth_file on {settings.listen} needs agent.tls_cert: without it the password can be read on the way; "
+            "agent.auth_over_http allows that"
+        )
+    push = settings.push
+    plain = push.url.startswith("http://") and not loopback(urlsplit(push.url).hostname or "")
+    if push.token_file and plain and not push.token_over_http:
+        raise UsageError(
+            "agent.push.token_file needs an https:// address: over http:// the token can be read on the way; "
+            "agent.push.token_over_http allows that"
+        )
     return settings
+
+
+def loopback(host: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _reachable(url: str) -> bool:
     """Whether it names a host, and a port if any."""
-    from urllib.parse import urlsplit
-
     try:
         found = urlsplit(url)
         return bool(found.hostname) and found.port != 0 and url.isascii() and url.isprintable() and " " not in url

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from exhume.errors import ExhumeError
 from exhume.recording import files
 from exhume.recording.layout import TEMPORARY
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 Kind = Literal["pprof", "otlp"]
 KINDS: tuple[Kind, ...] = ("pprof", "otlp")
@@ -157,13 +157,13 @@ def read(raw: bytes) -> Parcel | None:
     if not newline or len(line) > _LONGEST_HEAD:
         return None
     try:
-        head = json.loads(line)
+        head = from_json(line)
         if not isinstance(head, dict) or head["schema"] != _SCHEMA:
             return None
         kind, name, hz, start, end = (head[key] for key in ("kind", "name", "hz", "start", "end"))
         labels = tuple((key, value) for key, value in head["labels"])
         whole = (head["size"], head["crc"]) == (len(body), zlib.crc32(body))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     texts = (name, *(part for pair in labels for part in pair))
     numbers = all(type(one) is int and 0 <= one < _LARGEST_NUMBER for one in (hz, start, end))

@@ -8,6 +8,7 @@ from typing import Any
 
 from exhume.cli import agent_print
 from exhume.errors import EXIT_HEALTHY, ExhumeError
+from exhume.python import python
 
 DESCRIPTION = """\
 The flight recorder that is left on: it keeps the last minutes, pins what surrounds an incident, says why it came, and serves
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         from exhume.agent.service import Service
     except ImportError as error:
         raise ExhumeError(f"the agent needs {error.name}: pip install '.[agent]' in a clone of exhume") from None
-    program = [sys.executable, "-m", "exhume"]
+    program = python("-m", "exhume")
     config = ["--config", args.config] if args.config else []
     diagnose = [*program, "diagnose", settings.dir, f"--from=-{WINDOW_S}s", "--json", *config]
     audit = [*program, "audit", "--json", "--host", settings.host]

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from exhume import budget
 from exhume.errors import ExhumeError, Refused, UsageError
 from exhume.text import from_path, printable
 
@@ -128,8 +129,7 @@ def read_policy(path: str) -> "Policy":
     from exhume.verdict.policy import LARGEST, parse
 
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
+        raw = budget.read(path, LARGEST)
     except OSError as error:
         raise UsageError(f"the policy {printable(from_path(path))} cannot be read: {error.strerror}") from None
     if len(raw) > LARGEST:

@@ -185,12 +185,12 @@ def _write(
     names: "Pseudonyms | None",
 ) -> str:
     import json
-    import tempfile
     import time
     from contextlib import ExitStack
 
     from exhume.recording.bundle import new_file, pack, write_recording
     from exhume.recording.folder import Folder
+    from exhume.scratch import scratch
 
     real_s = recording.real_ns(window[0]) // SECOND
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(real_s))
@@ -198,7 +198,7 @@ def _write(
     top = f"exhume-bundle-{host.strip('-.') or 'node'}-{stamp}"
     path = args.output or f"{top}.tar.gz"
     with ExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="exhume-bundle-"))
+        place = stack.enter_context(scratch("bundle"))
         mapping = stack.enter_context(new_file(args.mapping)) if args.mapping is not None else None
         file = stack.enter_context(new_file(path))
         told = about | ({"pseudonyms": True} if args.pseudonyms else {})

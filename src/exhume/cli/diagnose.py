@@ -248,7 +248,7 @@ def _markdown(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str
 
 
 def _write(path: str, text: str, quiet: bool) -> None:
-    from exhume.cli.export import output
+    from exhume.cli.output import output
 
     with output(path) as out:
         out(text.encode("utf-8", "replace"))

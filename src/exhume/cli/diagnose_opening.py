@@ -63,7 +63,7 @@ def _running() -> Opened | None:
 
 def _record(args: argparse.Namespace) -> "Folder":
     """This node, from now on, into a directory that goes when we do."""
-    from exhume.cli.scratch import scratch
+    from exhume.cli.scratch import until_exit
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
     from exhume.node.root import Root
@@ -77,7 +77,7 @@ def _record(args: argparse.Namespace) -> "Folder":
     if not os.path.exists(os.path.join(args.host, "proc/stat")):
         raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
     log = Root(args.log_root) if args.log_root else None
-    place = scratch("exhume-diagnose-")
+    place = until_exit("diagnose")
     flight = Flight(Root(args.host), Options(_HZ, False, for_ns, log=log))
     progress = Progress("recording")
 

@@ -1,13 +1,12 @@
 """exhume export: a recording, or part of it, as a file for other tools."""
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from exhume.cli import filters, moments, opening
+from exhume.cli.output import Out, output
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Writes a recording, or a window of it, for the tools that people have: folded stacks, pprof, speedscope, a Perfetto trace,
-Firefox Profiler, or any table as CSV or Parquet. To stdout, or to a file, which is there when it is whole."""
+Firefox Profiler, or any table as CSV or Parquet. To stdout, or to a
+file, which is there when it is whole and which only its owner can read."""
 EPILOG = """\
 examples:
   exhume export REC --format pprof -o cpu.pb.gz             go tool pprof -http :8080 cpu.pb.gz
@@ -40,8 +40,6 @@ _TABLES = ("csv", "parquet")
 _BYS = {"folded": ("process", "core", "thread", "none"), "speedscope": ("core", "process")}
 # Above this the order of time would take gigabytes, and the page that is to open it, too.
 MOST_IN_ORDER = 1_000_000
-
-Out = Callable[[bytes], object]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,45 +105,6 @@ def table_filters(table: str) -> frozenset[str]:
     from exhume.recording.choice import filters as known
 
     return known(table)
-
-
-@contextmanager
-def output(path: str | None) -> Iterator[Out]:
-    """Where it goes. A file gets its name when it is whole; what is there already and is no file is written into."""
-    if path is None or path == "-":
-        sys.stdout.flush()
-        yield _whole(sys.stdout.buffer.write)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "wb") as file:
-                yield _whole(file.write)
-            return
-        temporary = f"{path}.part-{os.getpid()}"
-        with open(temporary, "xb") as file:
-            try:
-                yield _whole(file.write)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
-    except OSError as error:
-        raise ExhumeError(f"{path} could not be written: {error.strerror}; name another place") from error
-
-
-def _whole(write: Callable[[bytes], int | None]) -> Out:
-    """All of it: an unbuffered stream (python -u) may take less at a time, and a full disk is told only then."""
-
-    def out(data: bytes) -> None:
-        left = memoryview(data)
-        while len(left):
-            left = left[write(left) or 0 :]  # type: ignore[arg-type]
-
-    return out
 
 
 def _subject(folder: "Folder", window: moments.Window) -> "Subject":

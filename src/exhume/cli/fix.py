@@ -167,7 +167,7 @@ def _plan(args: argparse.Namespace, node: "Node", report: "Told | None") -> "Pla
         policy = read_policy(args.policy)
     with ExitStack() as stack:
         tree = stack.enter_context(Directory(args.host))
-        protection = Protection(read_units(tree), known_agents(), policy, node.manager)
+        protection = Protection(read_units(tree), known_agents(), policy, node.manager, node.root)
         wishes = Wishes(args.keep, args.force, args.reboot, thresholds.zombies_floor)
         return expected(Planner(node, tree, protection, wishes).plan(args.target, report), node)
 
@@ -223,13 +223,14 @@ def _apply(args: argparse.Namespace, plan: "Plan", node: "Node") -> int:
 
 def _resume(args: argparse.Namespace, node: "Node") -> int:
     from exhume.cli.fix_confirm import agreed
+    from exhume.cli.history import not_read
     from exhume.remedy import carry_out
     from exhume.remedy.carry_out import Consent
 
     found = carry_out.find(node, args.resume) if args.resume else carry_out.pending(node)
     if found is None or found.status == "applied":
         sys.stdout.write(f"{f'{found.identity} is applied' if found else 'Nothing was interrupted'}: nothing is left to do.\n")
-        return EXIT_HEALTHY
+        return not_read(node)
     if not args.yes and not agreed(f"Go on with {found.identity} ({printable(found.plan.target)})?"):
         raise Refused("nothing was changed: say --yes to go on with it")
     irreversible = args.yes_irreversible or found.irreversible

@@ -4,8 +4,9 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from exhume import budget
 from exhume.errors import UsageError
-from exhume.text import from_path, printable
+from exhume.text import from_json, from_path, printable
 
 if TYPE_CHECKING:
     from exhume.remedy.plan_report import Told
@@ -26,21 +27,23 @@ def from_node(args: argparse.Namespace) -> "Told":
 
 
 def from_file(args: argparse.Namespace) -> "Told":
-    if os.path.isdir(args.report):
-        return _told(_diagnosed(args))
-    import json
+    """Nothing was done to the node yet: reading may end here, by its budget."""
+    with budget.enforced():
+        return _told(_diagnosed(args)) if os.path.isdir(args.report) else _read(args)
+
+
+def _read(args: argparse.Namespace) -> "Told":
 
     from exhume.remedy.plan_report import told
 
     try:
-        with open(args.report, "rb") as file:
-            raw = file.read(LARGEST + 1)
+        raw = budget.read(args.report, LARGEST)
         if len(raw) > LARGEST:
             raise UsageError(f"{printable(from_path(args.report))} is larger than any report")
-        document = json.loads(raw)
+        document = from_json(raw)
     except OSError as error:
         raise UsageError(f"{printable(from_path(args.report))} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UsageError(f"{printable(from_path(args.report))} is no JSON: check --json and diagnose --json make it") from None
     return told(document)
 

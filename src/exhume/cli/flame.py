@@ -121,6 +121,7 @@ def _print_text(args: argparse.Namespace, folder: "Folder", window: moments.Wind
 
     from exhume.cli.terminal import Style, width, wrap
     from exhume.pictures.flame_text import LEAST, render
+    from exhume.text import printable
 
     root = tree.node(LEAST)
     style, columns = Style(sys.stdout), width(sys.stdout)
@@ -133,10 +134,9 @@ def _print_text(args: argparse.Namespace, folder: "Folder", window: moments.Wind
         "The hottest branches only. The same with -o flame.svg draws all of it; --at, --for, --cpu and --comm narrow it down."
     )
     if (share := unknown_samples(root) / root.value) > _MUCH_UNKNOWN:
-        hint += (
-            f" {share:.0%} of the samples have callers that are [unknown]: programs without frame pointers or symbols; Python "
-            "tells its functions with -X perf."
-        )
+        recorded = folder.load(window.start, window.end, ["sources"]).why_partial("samples")
+        why = recorded or "programs without frame pointers or symbols; Python tells its functions with -X perf"
+        hint += f" {share:.0%} of the samples have callers that are [unknown]: {printable(why)}."
     out("\n" + "\n".join(style(line, "dim") for line in wrap(hint, "", "", columns)) + "\n")
 
 
@@ -195,7 +195,7 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    from exhume.cli.export import output
+    from exhume.cli.output import output
 
     with output(path) as out:
         out(text.encode("utf-8"))

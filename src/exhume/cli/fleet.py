@@ -3,6 +3,7 @@
 import argparse
 import importlib
 
+from exhume import budget
 from exhume.cli.main import Command
 
 # Name and one line. The module cli/fleet_NAME.py has arguments(parser) and run(args), as a command has.
@@ -38,7 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return _module(args.action).run(args)
+    if args.action == "fix":  # holds the part that reads
+        return _module(args.action).run(args)
+    with budget.enforced():
+        return _module(args.action).run(args)
 
 
 def _module(name: str) -> Command:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from exhume.cli import fleet_engine
 from exhume.cli.duration import duration_ns
-from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING, ExhumeError, UsageError
-from exhume.text import from_path, printable
+from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING, UsageError
+from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.fleet.model import Fleet
@@ -97,8 +97,7 @@ def _opened(args: argparse.Namespace) -> "Fleet":
 
 
 def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ExhumeError(f"{printable(from_path(path))} cannot be written: {error.strerror}") from None
+    from exhume.cli.output import output
+
+    with output(path) as out:
+        out(text.encode("utf-8", "backslashreplace"))

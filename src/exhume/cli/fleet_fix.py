@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from exhume import budget
 from exhume.cli import fleet_fix_job
 from exhume.cli.duration import duration_ns
 from exhume.cli.fleet_fix_job import Way
@@ -115,7 +116,8 @@ def _nodes(args: argparse.Namespace) -> list[str]:
     progress = Progress("reading")
     try:
         thresholds = section(load(args.config), "thresholds", Thresholds)
-        fleet = sources.open(args.source, progress=progress, thresholds=thresholds)
+        with budget.enforced():
+            fleet = sources.open(args.source, progress=progress, thresholds=thresholds)
     finally:
         progress.clear()
     sick = sorted((node for node in fleet.nodes if node.sick), key=lambda node: (-node.badness, node.name))

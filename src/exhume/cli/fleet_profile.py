@@ -134,7 +134,7 @@ def _difference(args: argparse.Namespace, sick: "Node", healthy: "Node", told: s
 
 
 def _write(path: str, text: str) -> None:
-    from exhume.cli.export import output
+    from exhume.cli.output import output
 
     with output(path) as out:
         out(text.encode("utf-8", "backslashreplace"))

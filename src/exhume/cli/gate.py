@@ -5,8 +5,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from exhume import budget
 from exhume.cli.duration import duration_ns
-from exhume.errors import ExhumeError, UsageError
+from exhume.errors import UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _by_files(args: argparse.Namespace, path: str) -> "tuple[Check, ...]":
     policy = read_policy(args.policy) if args.policy else None
     progress = Progress("reading")
     try:
-        with opened(path, args.image is not None) as tree:
+        with budget.enforced(), opened(path, args.image is not None) as tree:
             return image_checks(audit_tree(tree, policy, progress=progress), policy)
     finally:
         progress.clear()
@@ -196,8 +197,7 @@ def _show(args: argparse.Namespace, gate: "Gate") -> None:
 
 
 def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ExhumeError(f"{printable(from_path(path))} cannot be written: {error.strerror}") from None
+    from exhume.cli.output import output
+
+    with output(path, shared=True) as out:  # Packer and other pipelines fetch it as another user
+        out(text.encode("utf-8", "backslashreplace"))

@@ -10,11 +10,12 @@ from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
     from exhume.remedy.application import Application
+    from exhume.remedy.node import Node
 
 SCHEMA = "exhume.history/1"
 DESCRIPTION = """\
 Lists what exhume fix did to this node, the oldest first: when, by whom, why, what became of each step, and the proof that it
-worked, where exhume verify made one. It is read from the node's own journal, /var/lib/exhume/remedy."""
+worked, where exhume verify made one. It is read from the node's own journal, /var/lib/exhume-remedy."""
 EPILOG = """\
 examples:
   sudo exhume history
@@ -39,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not os.path.isdir(args.host):
         raise UsageError(f"--host {printable(from_path(args.host))} is not a directory")
-    every, unread = carry_out.readable(at(args.host))
+    node = at(args.host)
+    every, unread = carry_out.readable(node)
     if args.json:
         import json
 
@@ -49,7 +51,17 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     for why in unread:
         sys.stderr.write(f"exhume: {why}\n")
-    return EXIT_CANNOT_JUDGE if unread else EXIT_HEALTHY
+    return max(not_read(node), EXIT_CANNOT_JUDGE if unread else EXIT_HEALTHY)
+
+
+def not_read(node: "Node") -> int:
+    """The exit code, with a sentence on stderr, where an earlier version left journals that are not read."""
+    from exhume.remedy import journal
+
+    if said := journal.former(node):
+        sys.stderr.write(f"exhume: {said}\n")
+        return EXIT_CANNOT_JUDGE
+    return EXIT_HEALTHY
 
 
 def _told(one: "Application") -> dict[str, object]:

@@ -280,7 +280,7 @@ def _state(info: Info) -> str:
 
 
 def _told(info: Info) -> "list[tuple[str, str]]":
-    from exhume.cli.zombies_text import size
+    from exhume.text import size
 
     node = info.node
     known = [f"Linux {node.kernel}"] if node.kernel else []  # a file of another tool may say less than a recorder knows
@@ -340,7 +340,7 @@ def _samples(info: Info) -> str:
 
 
 def _own(info: Info) -> str:
-    from exhume.cli.zombies_text import size
+    from exhume.text import size
 
     parts = [] if info.own_cpu_ratio is None else [f"{info.own_cpu_ratio:.2%} of one core"]
     return ", ".join([*parts, *([] if info.own_rss_bytes is None else [f"{size(info.own_rss_bytes)} of memory"])])

@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exhume.cli.output import output
 from exhume.errors import EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.scratch import scratch
 
 if TYPE_CHECKING:
     from exhume.lab.scenario import Scenario
@@ -28,8 +29,8 @@ def score(args: argparse.Namespace) -> int:
     chosen = _chosen(args.only)
     allow()
     rows, missing = [], []
-    with tempfile.TemporaryDirectory(prefix="exhume-score-", dir="/var/tmp") as scratch:
-        keep = _kept(args.keep) or Path(scratch)
+    with scratch("score", "/var/tmp") as place:
+        keep = _kept(args.keep) or Path(place)
         for scenario in chosen:
             if reason := scenario.missing():
                 missing.append({"name": scenario.name, "missing": reason})
@@ -96,7 +97,8 @@ def _score(args: argparse.Namespace, scenario: "Scenario", times: int, keep: Pat
             return None
         if args.keep:
             whole = {**run.ground, "score": run.as_json(), "report": run.report}
-            path.with_name(f"{path.name}.json").write_text(json.dumps(whole, indent=1))
+            with output(f"{path}.json") as out:
+                out(json.dumps(whole, indent=1).encode())
         runs.append(run)
     return scored(scenario.name, runs)
 

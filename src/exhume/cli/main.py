@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Protocol
 
-from exhume import __version__
+from exhume import __version__, budget
 from exhume.errors import EXIT_BUG, EXIT_CANNOT_JUDGE, EXIT_USAGE, ExhumeError
 
 # Name and one line. The module of the same name in this package is only imported when the command is used, so that
@@ -49,7 +49,7 @@ examples:
   exhume check --host /host           judge the host from inside a container
   sudo exhume diagnose --last         why it starved: the last incident that the flight recorder has
   sudo exhume zombies                 name every zombie memory cgroup
-  sudo exhume zombies purge --dry-run what could be let go without a reboot
+  sudo exhume zombies purge --dry-run what can be freed without a reboot
   sudo exhume fix ecs.service         the plan that puts it right; --apply carries it out, exhume undo takes it back
   sudo exhume verify --for 10m        the proof that it worked
   exhume audit --root /mnt/image      what an image starts by itself; exhume gate for pipelines
@@ -62,6 +62,9 @@ exit codes of commands that judge: 0 healthy, 1 warning, 2 critical, 3 could not
 of the others: 0 done, 2 failed or refused, 3 could not; everywhere: 64 wrong usage, 70 a bug in exhume.
 Settings: --config FILE, EXHUME_CONFIG, or /etc/exhume/exhume.toml. Colours: only on a terminal, never with NO_COLOR."""
 
+
+# Commands that only read files: they are held to the budget of what they read. The others hold the part that reads.
+_READERS = ("audit", "bundle", "checklist", "diagnose", "export", "flame", "heat", "history", "import", "info")
 
 _NEEDED = ("numpy", "pyarrow", "jeepney", "pycxxfilt", "duckdb")
 
@@ -116,7 +119,7 @@ def main(argv: list[str]) -> int:
         code = _dispatch(argv)
         sys.stdout.flush()
         return code
-    except ExhumeError as error:
+    except (ExhumeError, budget.Exhausted) as error:
         sys.stderr.write(f"exhume: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
@@ -126,6 +129,8 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return _too_many_files()
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             return _bug(error)
         sys.stderr.write(f"exhume: the output could not be written: {error.strerror}\n")
@@ -137,8 +142,20 @@ def main(argv: list[str]) -> int:
             f"exhume: this needs {error.name}, which is not installed: pip install '.[all]' in a clone of exhume\n"
         )
         return EXIT_CANNOT_JUDGE
+    except ImportError as error:
+        if os.strerror(errno.EMFILE) in str(error):  # of the loader of shared libraries
+            return _too_many_files()
+        return _bug(error)
     except Exception as error:
         return _bug(error)
+
+
+def _too_many_files() -> int:
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    sys.stderr.write(f"exhume: this needs more than {most} open files: raise the limit first (ulimit -n 1024)\n")
+    return EXIT_CANNOT_JUDGE
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -159,7 +176,13 @@ def _dispatch(argv: list[str]) -> int:
         sys.stderr.write(f"exhume: there is no command {name!r}{hint}\n")
         return EXIT_USAGE
     args = command_parser(name).parse_args(rest)
-    return command(name).run(args)
+    budget.begin()
+    if name not in _READERS:
+        return command(name).run(args)
+    from exhume.cli.scratch import remove_all
+
+    with budget.enforced(remove_all):
+        return command(name).run(args)
 
 
 def _bug(error: Exception) -> int:

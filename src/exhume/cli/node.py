@@ -143,7 +143,7 @@ def _journal(args: argparse.Namespace, found: "Document") -> "Node":
     """On the node itself its own journal; from elsewhere one for each node, so that one that is stuck holds up no other."""
     from dataclasses import replace
 
-    from exhume.agent.leftovers import STATE, user_state
+    from exhume.agent.leftovers import CLUSTER, user_state
     from exhume.cluster.client import connect
     from exhume.node.root import Root
     from exhume.remedy.node import at
@@ -153,9 +153,10 @@ def _journal(args: argparse.Namespace, found: "Document") -> "Node":
     if place is None and is_here(found, Root("/")):
         place = "/"
     if place is None:
-        state = STATE if os.geteuid() == 0 else user_state()
-        place = os.path.join(state, "cluster", args.name)
-        os.makedirs(place, mode=0o700, exist_ok=True)
+        cluster = CLUSTER if os.geteuid() == 0 else os.path.join(user_state(), "cluster")
+        place = os.path.join(cluster, args.name)
+        for made in (os.path.dirname(cluster), cluster, place):  # makedirs has the mode for the last directory alone
+            os.makedirs(made, mode=0o700, exist_ok=True)
     if not os.path.isdir(place):
         raise UsageError(f"--journal {place} is not a directory")
     return replace(at(place), cluster=lambda: connect(args.context))

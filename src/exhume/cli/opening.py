@@ -62,9 +62,9 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     if not importable(path) or (path != "-" and _nothing_in(path)):
         return Folder(path, boot(path, args.boot))  # which also says that there is none, or that it is root's
     from exhume.cli.importing import bring_in
-    from exhume.cli.scratch import scratch
+    from exhume.cli.scratch import until_exit
 
-    made = scratch("exhume-import-")
+    made = until_exit("import")
     brought = bring_in(args, [path], made, whose, kept=False)
     if not brought.samples and not brought.events:
         raise ExhumeError(_nothing_known(path, brought))
@@ -149,17 +149,20 @@ def _nothing_known(path: str, brought: "Brought") -> str:
 
 
 def _lines(path: str) -> int | None:
-    """How many lines a file has; None where it cannot be read again."""
-    import gzip
-    import zlib
+    """How many lines a file has; None where it cannot be read again. A line may be longer than memory."""
+    from exhume.recording.incoming import Input
 
-    packed = _packed(path)
-    if packed is None:
+    if not os.path.isfile(path):
         return None
     try:
-        with gzip.open(path) if packed else open(path, "rb") as file:
-            return sum(1 for _ in file)
-    except (OSError, EOFError, zlib.error):
+        source = Input(path)
+        lines, last = 0, b"\n"
+        while part := source.read():
+            lines += part.count(b"\n")
+            last = part
+        source.close()
+        return lines + (not last.endswith(b"\n"))
+    except ExhumeError:
         return None
 
 

@@ -1,4 +1,4 @@
-"""exhume zombies purge: the plan, the question, eviction, bites, the result."""
+"""exhume zombies purge: the plan, the question, the result."""
 
 import argparse
 import sys
@@ -7,19 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from exhume.cli.terminal import Progress, Style, width, wrap
-from exhume.cli.zombies_text import size
-from exhume.errors import ExhumeError
-from exhume.text import printable
+from exhume.errors import Refused
+from exhume.text import printable, size
 
 if TYPE_CHECKING:
     from exhume.remedy.evict import Evicted
-    from exhume.remedy.purge import Outcome, PurgePlan
+    from exhume.remedy.purge import Left, Outcome, Part, PurgePlan
 
-EXIT_REFUSED = 2
-
-
-class Refused(ExhumeError):
-    exit_code = EXIT_REFUSED
+_INDENT = " " * 13
 
 
 def purge(args: argparse.Namespace) -> int:
@@ -28,31 +23,29 @@ def purge(args: argparse.Namespace) -> int:
 
     with Purging(Root(args.host), args.under) as purging:
         made = purging.plan
-        nothing = args.dry_run or not made.targets
+        parts = made.allowed(args.accept_cache_loss)
         style, columns = Style(sys.stderr if args.json else sys.stdout), width(sys.stdout)
         if not args.json:
-            sys.stdout.write(render_plan(made, style, columns))
+            sys.stdout.write(render_plan(made, style, columns, args.accept_cache_loss))
             sys.stdout.flush()
-        elif nothing:
-            _print_json(made)
-        if nothing:
+        if args.dry_run or not made.parts:
+            if args.json:
+                _print_json(made)
             return 0
-        refusals = made.refusals()
-        if refusals and not made.by_file and not args.accept_cache_loss:
-            raise Refused(f"not purged: {printable('; '.join(refusals), 500)}; --accept-cache-loss does it all the same")
+        if not parts:
+            raise Refused(
+                "not purged: every way to free them takes page cache from live groups, up to "
+                f"{size(sum(part.most_lost_bytes for part in made.parts))}; --accept-cache-loss does it all the same"
+            )
         if not args.yes and not _agreed():
-            raise Refused("not purged: say --yes to do it; what cache is lost cannot be given back")
-        with _showing("evicting the pages that pin zombies") as progress:
-            evicted = purging.evict(progress)
-    outcomes = []
-    for target in made.targets:
-        with _showing(f"purging {printable(target.home, 40)}") as progress:
-            outcomes.append(purging.reclaim(target, args.accept_cache_loss, progress))
+            raise Refused("not purged: say --yes to do it; page cache that is dropped cannot be brought back")
+        with _showing("purging") as progress:
+            evicted, outcomes = purging.carry_out(parts, progress)
     if args.json:
-        _print_json(made, tuple(outcomes), evicted)
+        _print_json(made, outcomes, evicted)
     else:
-        sys.stdout.write(render_outcome(tuple(outcomes), evicted, style, columns))
-    return 0 if all(one.gone >= 0.99 * one.zombies for one in outcomes) else EXIT_REFUSED
+        sys.stdout.write(render_outcome(outcomes, evicted, style, columns))
+    return 0 if all(one.gone >= 0.99 * one.part.zombies for one in outcomes) else Refused.exit_code
 
 
 @contextmanager
@@ -70,61 +63,105 @@ def _agreed() -> bool:
     return input("Purge? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def render_plan(plan: "PurgePlan", style: Style, columns: int) -> str:
-    lines = [style(f"{plan.zombies:,} zombies can be let go without a reboot", "bold"), ""]
-    how = "memory.force_empty, interrupted within milliseconds" if plan.version == 1 else "memory.reclaim, in small amounts"
-    for target in plan.targets:
-        home = printable(target.home, 60)
-        if target.by_file:
-            lines.append(f"  {target.by_file:>9,}  in {home}: evict the pages that pin them; no live group loses any")
-        if target.by_reclaim:
-            lines.append(f"  {target.by_reclaim:>9,}  reclaim from {home} ({how})")
-        lines.append(f"             they pin {size(target.pinned_bytes)} of page cache")
-        if not target.by_reclaim:
-            continue
-        groups = f"{target.live_groups:,} live group{'s' if target.live_groups != 1 else ''}"
-        at_stake = f"{groups} below it hold {size(target.cache_bytes)} of cache"
-        if target.swap_bytes:
-            at_stake += f" and {size(target.swap_bytes)} that could be swapped"
-        lines.append(f"             {at_stake}: it ends before they lose more than 5 % of it")
-        if target.protected:
-            lines.append(style(f"             protected: {printable(', '.join(target.protected), 80)}", "yellow"))
+def render_plan(plan: "PurgePlan", style: Style, columns: int, accepted: bool = False) -> str:
+    free = sum(part.zombies for part in plan.allowed(accepted))
+    lines = [style(f"{free:,} zombie{'s' if free != 1 else ''} can be freed without a reboot", "bold"), ""]
+    for part in plan.allowed(accepted):
+        lines += _part(part, plan.version, columns)
+    asking = [part for part in plan.parts if part not in plan.allowed(accepted)]
+    if asking:
+        lines += ["", style("  These only with --accept-cache-loss:", "yellow")]
+        for part in asking:
+            lines += _part(part, plan.version, columns)
     if plan.left:
         lines += ["", "  These stay:"]
         for left in plan.left:
-            text = f"{left.zombies:>9,}  in {printable(left.home, 40)}: {left.why}. {left.way}"
-            lines += wrap(text, "  ", " " * 13, columns)
+            lines += _left(left, columns)
     if named := [file for file in plan.files if file.path]:
         lines += ["", "  On tmpfs, these files pin the most:"]
         for file in named:
             held = f", open in {printable(file.holder, 40)}" if file.holder else ""
             gone = ", deleted" if file.deleted else ""
             text = f"{file.zombies:>9,}  {printable(file.path, 80)} ({size(file.size_bytes)}{gone}{held})"
-            lines += wrap(text, "  ", " " * 13, columns)
+            lines += wrap(text, "  ", _INDENT, columns)
     elif plan.files:
-        lines += ["", "  The tmpfs files that pin them could not be named from here: they are mounted elsewhere, or nowhere"]
+        lines += ["", "  The tmpfs files that pin them are not in any mount that is visible here"]
     return "\n".join([*lines, ""]) + "\n"
+
+
+def _part(part: "Part", version: int, columns: int) -> list[str]:
+    lines = wrap(f"{part.zombies:>9,}  in {printable(part.home, 60)}: {promise(part, version)}", "  ", _INDENT, columns)
+    if part.live is not None and part.live.protected:
+        lines.append(f"{_INDENT}live below it: {printable(', '.join(part.live.protected[:5]), 80)}")
+    return lines
+
+
+def promise(part: "Part", version: int) -> str:
+    """What is done to free them, and the most that it costs live groups. The purge keeps to this."""
+    from exhume.remedy.purge import ACCEPTED_LOSS, MOST_EVICTED_BYTES, MOST_USERS, Way
+
+    pinned, lost = size(part.pinned_bytes), size(part.most_lost_bytes)
+    home = printable(part.home, 60)
+    match part.way:
+        case Way.EVICT:
+            return f"evict their page cache ({pinned}), which no live group reads"
+        case Way.EVICT_SMALL:
+            return f"evict their page cache; it was used more than once, so that up to {lost} may be read from the disk again"
+        case Way.EVICT_LARGE:
+            return (
+                f"evict their page cache ({pinned}), which no live group reads now; it is read from the disk again if one "
+                f"needs it. More than {size(MOST_EVICTED_BYTES)} in all is not evicted without asking"
+            )
+        case Way.EVICT_IN_USE:
+            names = ", ".join(part.users[:MOST_USERS]) + (" and others" if len(part.users) > MOST_USERS else "")
+            by = f" by {printable(names, 120)}" if names else ""
+            return (
+                f"evict their page cache, which is in use{by}: up to {lost} are read from the disk again, and charged to the "
+                "group that reads them"
+            )
+        case Way.RECLAIM:
+            assert part.live is not None
+            return (
+                f"reclaim from {home} in small steps (memory.reclaim), since {part.why}; it stops before the "
+                f"{part.live.groups:,} live groups lose more than {lost} ({ACCEPTED_LOSS:.0%} of their page cache)"
+            )
+        case Way.RECLAIM_ALL:
+            assert part.live is not None
+            file = "memory.force_empty, which takes no size" if version == 1 else "memory.reclaim"
+            swap = f", and swap out up to {size(part.live.swap_bytes)}" if part.live.swap_bytes else ""
+            return (
+                f"reclaim from {home} ({file}), since {part.why}: may drop up to all "
+                f"{size(part.most_lost_bytes - part.live.swap_bytes)} of page cache below {home}{swap}"
+            )
+
+
+def _left(left: "Left", columns: int) -> list[str]:
+    lines = wrap(f"{left.zombies:>9,}  in {printable(left.home, 60)}: {left.holder.label}", "  ", _INDENT, columns)
+    for process, count in left.processes[:5]:
+        unit = f" of {process.parent_unit}" if process.parent_unit else ""
+        text = f"{count:,} dead children of {printable(process.parent_comm, 40)}[{process.parent_pid}]{printable(unit, 80)}"
+        lines += wrap(text, _INDENT, _INDENT, columns)
+    lines += wrap(f"{left.frees}", _INDENT, _INDENT, columns)
+    return [*lines, *(f"{_INDENT}  {command}" for command in left.commands)]
 
 
 def render_outcome(outcomes: "tuple[Outcome, ...]", evicted: "Evicted | None", style: Style, columns: int) -> str:
     lines = []
     for one in outcomes:
-        colour = "green" if one.gone >= 0.99 * one.zombies else "yellow"
-        lines.append(style(f"  {one.gone:>9,}  of {one.zombies:,} gone from {printable(one.home, 60)}", colour))
-        if one.bites:
-            fell = size(max(0, one.lost_bytes))
-            text = (
-                f"{one.by_file:,} by eviction, the others in {one.bites} bites; the live groups' memory fell by {fell}; "
-                f"it ended because: {one.ended}"
-            )
-            lines += wrap(text, " " * 13, " " * 13, columns)
-        elif one.gone < one.zombies:
-            lines += wrap(f"the others stay: {printable(one.ended, 300)}", " " * 13, " " * 13, columns)
+        part = one.part
+        colour = "green" if one.gone >= 0.99 * part.zombies else "yellow"
+        lines.append(style(f"  {one.gone:>9,}  of {part.zombies:,} gone from {printable(part.home, 60)}", colour))
+        if one.steps:
+            text = f"{one.steps} step{'s' if one.steps != 1 else ''} of reclaim; the live groups' memory fell by "
+            lines += wrap(text + size(one.lost_bytes), _INDENT, _INDENT, columns)
+        if one.ended:
+            lines += wrap(f"the others stay: {printable(one.ended, 300)}", _INDENT, _INDENT, columns)
     if evicted is not None and evicted.pages:
         files = f"{evicted.files:,} file{'s' if evicted.files != 1 else ''}"
-        lines += wrap(f"{evicted.pages:,} pages ({size(evicted.bytes)}) of {files} were evicted", " " * 13, " " * 13, columns)
+        text = f"{evicted.pages:,} pages ({size(evicted.bytes)}) of {files} were evicted"
+        lines += wrap(text, _INDENT, _INDENT, columns)
     for why, pages in sorted((evicted.failed if evicted is not None else {}).items(), key=lambda item: -item[1])[:5]:
-        lines += wrap(f"{pages:,} pages were not: {printable(why, 200)}", " " * 13, " " * 13, columns)
+        lines += wrap(f"{pages:,} pages were not: {printable(why, 200)}", _INDENT, _INDENT, columns)
     return "\n".join(lines) + "\n"
 
 
@@ -132,22 +169,42 @@ def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]" = (), evicted
     import json
 
     document = {
-        "schema": "exhume.purge/1",
-        "targets": [
+        "schema": "exhume.purge/2",
+        "parts": [
             {
-                "path": target.home,
-                "zombies": target.zombies,
-                "by_file": target.by_file,
-                "by_reclaim": target.by_reclaim,
-                "pinned_bytes": target.pinned_bytes,
-                "live_groups": target.live_groups,
-                "cache_at_stake_bytes": target.cache_bytes,
-                "swap_at_stake_bytes": target.swap_bytes,
-                "protected": list(target.protected),
+                "path": part.home,
+                "way": part.way.value,
+                "zombies": part.zombies,
+                "pinned_bytes": part.pinned_bytes,
+                "most_lost_bytes": part.most_lost_bytes,
+                "needs_acceptance": part.needs_acceptance,
+                "promise": promise(part, plan.version),
+                "users": list(part.users),
+                "live": None
+                if part.live is None
+                else {
+                    "groups": part.live.groups,
+                    "cache_bytes": part.live.cache_bytes,
+                    "swap_bytes": part.live.swap_bytes,
+                    "protected": list(part.live.protected),
+                },
             }
-            for target in plan.targets
+            for part in plan.parts
         ],
-        "left": [{"path": one.home, "zombies": one.zombies, "why": one.why, "way": one.way} for one in plan.left],
+        "left": [
+            {
+                "path": left.home,
+                "zombies": left.zombies,
+                "holder": left.holder.name.lower().replace("_", "-"),
+                "frees": left.frees,
+                "commands": list(left.commands),
+                "parents": [
+                    {"pid": one.parent_pid, "comm": one.parent_comm, "unit": one.parent_unit or None, "children": count}
+                    for one, count in left.processes
+                ],
+            }
+            for left in plan.left
+        ],
         "tmpfs_files": [
             {
                 "path": file.path,
@@ -163,12 +220,12 @@ def _print_json(plan: "PurgePlan", outcomes: "tuple[Outcome, ...]" = (), evicted
         else {"files": evicted.files, "pages": evicted.pages, "bytes": evicted.bytes, "failed": evicted.failed},
         "outcomes": [
             {
-                "path": one.home,
-                "zombies": one.zombies,
+                "path": one.part.home,
+                "way": one.part.way.value,
+                "zombies": one.part.zombies,
                 "gone": one.gone,
-                "by_file": one.by_file,
-                "lost_bytes": max(0, one.lost_bytes),
-                "bites": one.bites,
+                "lost_bytes": one.lost_bytes,
+                "steps": one.steps,
                 "ended": one.ended,
             }
             for one in outcomes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from exhume.cli.duration import duration_ns
 from exhume.cli.size import human, size_bytes
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.python import python
 
 if TYPE_CHECKING:
     from exhume.recorder.flight import Status
@@ -181,6 +182,11 @@ class _Watch:
     """Hears of every batch: the progress line, the trigger, and what is said at the end."""
 
     def __init__(self, args: argparse.Namespace, writer: "Writer", trigger: "Trigger | None") -> None:
+        # Loaded now: the readers may use up the limit of open files, and an import needs one.
+        import shutil  # noqa: F401
+
+        from exhume.cli import record_text  # noqa: F401
+
         self.samples = self.batches = 0
         self._args = args
         self._writer = writer
@@ -290,7 +296,7 @@ def _detach(args: argparse.Namespace) -> int:
 
     if not os.path.isdir("/run/systemd/system") or shutil.which("systemd-run") is None:
         raise ExhumeError("--detach needs systemd; without it: setsid exhume record --quiet DIR </dev/null >/dev/null 2>&1 &")
-    command = [sys.executable, "-m", "exhume", "record", os.path.abspath(args.dir), "--quiet", "--hz", str(args.hz)]
+    command = python("-m", "exhume", "record", os.path.abspath(args.dir), "--quiet", "--hz", str(args.hz))
     command += ["--budget", str(args.budget), "--host", args.host]
     command += ["--no-latency"] if args.no_latency else []
     command += ["--log-root", os.path.abspath(args.log_root)] if args.log_root else []

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from exhume.errors import UsageError
+from exhume.python import python
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts":
     """`line`: there is a progress line to be cleared first."""
     from exhume.recorder.verdicts import WINDOW_S, Verdicts
 
-    command = [sys.executable, "-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json"]
+    command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json")
     command += ["--config", args.config] if args.config else []
     before = "\r\x1b[K" if line else ""
 

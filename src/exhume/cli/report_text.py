@@ -6,6 +6,7 @@ from exhume.cli.terminal import Style, wrap
 from exhume.findings.model import Finding
 from exhume.pictures import sentences
 from exhume.pictures.words import value, what
+from exhume.recording.recording import partial
 from exhume.text import sentence
 from exhume.verdict.report import Report, Source, Verdict
 
@@ -87,7 +88,7 @@ def _zombies(report: Report) -> str:
 
 
 def _in_part(report: Report) -> list[Source]:
-    return [source for source in report.sources if source.state == "on" and source.reason.startswith(("only", "not named"))]
+    return [source for source in report.sources if partial(source.state, source.reason)]
 
 
 def _sources_in_short(report: Report) -> str:

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from exhume.errors import EXIT_HEALTHY, Refused, UsageError
+from exhume.errors import Refused, UsageError
 from exhume.text import from_path, printable
 
 DESCRIPTION = """\
@@ -34,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from exhume.cli.fix_confirm import agreed
     from exhume.cli.fix_text import render_event, render_outcome
+    from exhume.cli.history import not_read
     from exhume.cli.terminal import Style, width
     from exhume.remedy import carry_out
     from exhume.remedy.node import at
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if found is None or found.status == "undone":
         said = f"{found.identity} is undone already." if found else "There is nothing to undo on this node."
         sys.stdout.write(f"{said}\n")
-        return EXIT_HEALTHY
+        return not_read(node)
     if not args.yes and not agreed(f"Undo {found.identity} ({printable(found.plan.target)}, {found.status})?"):
         raise Refused("nothing was changed: say --yes to undo it")
     style, columns = Style(sys.stdout), width(sys.stdout)

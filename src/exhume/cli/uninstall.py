@@ -51,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from exhume.agent import leftovers
     from exhume.cli.fix_confirm import agreed
+    from exhume.remedy import journal
     from exhume.remedy.node import at
 
     if args.cluster:
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     _show(lefts)
     if not (args.keep_journal or args.leave_fixes):
         _refuse_fixes([one.identity for one in leftovers.not_undone(node)])
+        if former := journal.former(node):
+            raise Refused(f"{former}; --keep-journal leaves them, --leave-fixes removes them")
         _refuse_out(leftovers.out_of_service(node.root, user))
     if args.dry_run:
         print("Nothing was removed: this was a dry run.")

@@ -190,7 +190,7 @@ class _Board:
 def _write(args: argparse.Namespace, proof: "Proof") -> None:
     import json
 
-    from exhume.cli.export import output
+    from exhume.cli.output import output
     from exhume.cli.terminal import Style, width
     from exhume.cli.verify_text import markdown, render
     from exhume.remedy.proof import as_json

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from exhume import budget
 from exhume.cli import moments
 from exhume.errors import ExhumeError, UsageError
 
@@ -21,6 +22,11 @@ _AROUND_NS = 180 * SECOND
 
 
 def before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
+    with budget.enforced():
+        return _before(args, thresholds)
+
+
+def _before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | None":
     if args.before is not None:
         return recorded(args, args.before, "--before", thresholds)
     if args.after is not None:
@@ -33,6 +39,11 @@ def before(args: argparse.Namespace, thresholds: "Thresholds") -> "Recording | N
 
 def recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thresholds") -> "Recording":
     """A recording that was named, or a window of the flight recorder's."""
+    with budget.enforced():
+        return _recorded(args, said, option, thresholds)
+
+
+def _recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thresholds") -> "Recording":
     from exhume.cli.opening import place
     from exhume.recording.folder import Folder
 

@@ -132,7 +132,7 @@ def _named(args: argparse.Namespace) -> list[str]:
 
 def _coming(args: argparse.Namespace) -> "Bringing":
     """What looks at the file beside us, and imports it then. Nothing of what that takes is loaded here before."""
-    from exhume.cli.scratch import scratch
+    from exhume.cli.scratch import until_exit
     from exhume.web.bringing import Bringing
 
     def look() -> "Glance | None":
@@ -141,7 +141,7 @@ def _coming(args: argparse.Namespace) -> "Bringing":
 
         return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
 
-    return Bringing(look, scratch("exhume-import-"), _say)
+    return Bringing(look, until_exit("import"), _say)
 
 
 def _looked(args: argparse.Namespace, coming: "Bringing") -> _Shown:
@@ -171,14 +171,14 @@ def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
 
 def _together(args: argparse.Namespace, files: list[str]) -> "Folder":
     from exhume.cli.importing import bring_in
-    from exhume.cli.scratch import scratch
+    from exhume.cli.scratch import until_exit
     from exhume.recorder.importing import importable
     from exhume.recording.folder import Folder
 
     ours = [file for file in files if not importable(file)]
     if ours:
         raise UsageError(f"{ours[0]} is a recording of its own: it is shown alone, only files of other tools go together")
-    place = scratch("exhume-import-")
+    place = until_exit("import")
     for note in bring_in(args, files, place, kept=False).notes:
         sys.stderr.write(f"exhume: {note}\n")
     return Folder(place)

@@ -1,4 +1,4 @@
-"""exhume zombies: name every zombie memory cgroup, say what pins it, let it go without a reboot."""
+"""exhume zombies: name every zombie memory cgroup, say what pins it, free it without a reboot."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from exhume.cli.duration import duration_ns
 from exhume.errors import UsageError
+from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.findings.thresholds import Thresholds
@@ -23,22 +24,22 @@ examples:
   sudo exhume zombies --follow 30s       the leak's rate, and how long until it hurts
   sudo exhume zombies --json | jq '.groups[0]'
   sudo exhume zombies --watch
-  sudo exhume zombies purge --dry-run    what could be let go, and what it would cost the living
+  sudo exhume zombies purge --dry-run    what can be freed, and at what cost to live groups
   sudo exhume zombies purge --under /system.slice --yes
 
-purge evicts the very pages that pin the zombies, file by file, which costs the live groups nothing. What does not go that
-way (pages of running programs, file systems that cannot be asked) is reclaimed from the nearest live directory above, in
-bites of a few ms, until the live groups there might lose more than 5 % of their cache; not where kubelet, a container
-runtime, sshd and the like live below it. --accept-cache-loss lifts both. What it frees is cache and cannot be given back;
-nothing else is changed.
+purge evicts the page cache that pins the zombies, file by file, unless live groups use it. What eviction does not reach
+(pages that programs have mapped, file systems that cannot be asked) is reclaimed from the live directory above. The plan
+says how much live groups lose by each part at the most, and the purge keeps to that. Parts whose loss is not bounded need
+--accept-cache-loss. Dropped page cache is read from the disk again when it is needed; nothing else is changed.
+While a core is starved the purge is refused, because the kernel would wait for that core.
 
 exit code: 0 done, 2 refused or not all gone, 3 nothing could be counted"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("action", nargs="?", choices=["purge"], help="let them go without a reboot")
-    parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.zombies/1 or exhume.purge/1)")
+    parser.add_argument("action", nargs="?", choices=["purge"], help="free them without a reboot")
+    parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.zombies/1 or exhume.purge/2)")
     parser.add_argument("--watch", action="store_true", help="look again every few seconds, redraw")
     parser.add_argument("--follow", dest="follow_ns", type=duration_ns, metavar="TIME", help="watch them come for so long")
     parser.add_argument("--baseline", type=int, metavar="N", help="zombies that one place may have without suspicion (50)")
@@ -48,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     purge.add_argument("--under", default="/", metavar="PATH", help="only zombies below PATH, from the hierarchy's root")
     purge.add_argument("--dry-run", action="store_true", help="show the plan, do nothing")
     purge.add_argument("--yes", action="store_true", help="do it without asking")
-    purge.add_argument("--accept-cache-loss", action="store_true", help="whatever the live groups lose, protected ones too")
+    purge.add_argument("--accept-cache-loss", action="store_true", help="also do what takes page cache from live groups")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
         if not args.under.startswith("/"):
             raise UsageError(f"--under {args.under}: a path from the root of the memory hierarchy begins with /")
+        if args.under != "/" and any(part in ("", ".", "..") for part in args.under.split("/")[1:]):
+            raise UsageError(f"--under {printable(args.under)}: say the path without //, . and .., and without / at its end")
         return purge(args)
     thresholds = section(load(args.config), "thresholds", Thresholds)
     if args.baseline is not None:

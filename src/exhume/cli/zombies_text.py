@@ -1,7 +1,11 @@
 """A zombie report as people read it."""
 
+from collections.abc import Sequence
+
 from exhume.cli.terminal import Style, wrap
-from exhume.text import printable
+from exhume.node.owners import owner as owner_of
+from exhume.node.zombie_holders import Holder
+from exhume.text import printable, size
 from exhume.verdict.zombies import Group, ZombieReport
 
 MOST_SHOWN = 15
@@ -22,6 +26,7 @@ def render(report: ZombieReport, style: Style, columns: int) -> str:
             f"  {sum(group.zombies for group in rest):>9,}  {'':>5}  in {len(rest):,} more places: exhume zombies --json"
         )
     lines.append("")
+    lines += _held(report.groups[:MOST_SHOWN], style, columns)
     lines += _rate(report)
     lines += [style(line, "dim") for line in wrap(printable(report.note, 400), "  ", "  ", columns)]
     return "\n".join(lines) + "\n"
@@ -36,12 +41,32 @@ def _group(group: Group, style: Style, place: int, columns: int) -> list[str]:
     return [line + printable(owner(group), max(12, columns - place - 42))]
 
 
+_LABELS = {Holder.SHARED_MEMORY: "tmpfs/shm", Holder.KERNEL_OBJECTS: "kernel"}
+
+
 def pinned(group: Group) -> str:
-    kinds = {"page cache": group.file, "tmpfs/shm": group.anon, "kernel": group.kernel}
-    name, most = max(kinds.items(), key=lambda item: item[1])
-    if most == 0:
+    holder = group.holder
+    if holder is None:
         return "nothing charged" if group.empty else "not known"
-    return f"{name} {size(most)}"
+    if holder is Holder.UNREAPED_PROCESS:
+        return holder.label
+    return f"{_LABELS.get(holder, holder.label)} {size(group.pinned[holder])}"
+
+
+def _held(groups: Sequence[Group], style: Style, columns: int) -> list[str]:
+    """Who does not reap, and what frees those that a purge does not."""
+    lines = []
+    for group in groups:
+        if group.unreaped and group.parent_pid:
+            unit = owner_of(group.parent_cgroup)
+            who = f"{group.parent_comm} [{group.parent_pid}]" + (f" of {unit}" if str(unit) else "")
+            text = f"{group.unreaped:,} in {group.path} are held by dead processes that {who} has not reaped"
+            lines += wrap(printable(text, 300), "  ", "    ", columns)
+    for holder in dict.fromkeys(group.holder for group in groups):
+        if holder is not None and holder is not Holder.PAGE_CACHE:
+            lines += wrap(f"{holder.label}: {holder.frees}", "  ", "    ", columns)
+            lines += [style(f"      {command}", "dim") for command in holder.commands]
+    return [*lines, ""] if lines else []
 
 
 def owner(group: Group) -> str:
@@ -59,13 +84,6 @@ def _rate(report: ZombieReport) -> list[str]:
     lines = [f"  {report.grew:+,} in {report.followed_s:.0f} s, {report.per_second * 86400:+,.0f} a day"]
     lines += [f"  {mark:>9,}  in {span(seconds)}" for mark, seconds in report.until()]
     return [*lines, ""]
-
-
-def size(count: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B"
 
 
 def span(seconds: float) -> str:

@@ -20,7 +20,7 @@ from exhume.cluster.kubeconfig import Access, find
 from exhume.cluster.proxy import chosen
 from exhume.cluster.replies import ApiError, Unreachable, refusal
 from exhume.errors import ExhumeError
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 PATIENCE_S = 15.0
 LARGEST = 64 << 20
@@ -165,8 +165,8 @@ def connect(context: str = "") -> Client:
 
 def _document(raw: bytes) -> Document | None:
     try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError):
+        told = from_json(raw)
+    except ValueError:
         return None
     return told if isinstance(told, dict) else None
 

@@ -4,7 +4,6 @@ import http.client
 import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -62,15 +61,13 @@ def context(access: Access, credential: Credential | None) -> ssl.SSLContext:
     certificate = (credential and credential.certificate) or access.certificate
     key = (credential and credential.key) or access.key
     if certificate and key:
-        # ssl takes a certificate from a file only; the key is on the disk for as long as it takes to be read, for us alone.
-        handle, path = tempfile.mkstemp()
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(certificate + b"\n" + key)
-            # Without a password to give, a key that has one is refused and not asked for at the terminal.
-            made.load_cert_chain(path, password=lambda: "")
-        except ssl.SSLError:
-            raise ExhumeError(f"the client certificate of {described} and its key cannot be used together") from None
-        finally:
-            os.unlink(path)
+        # ssl takes a certificate from a file only; this one is in memory, so that the key is never on a disk.
+        with open(os.memfd_create("certificate"), "wb") as file:
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            try:
+                # Without a password to give, a key that has one is refused and not asked for at the terminal.
+                made.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password=lambda: "")
+            except ssl.SSLError:
+                raise ExhumeError(f"the client certificate of {described} and its key cannot be used together") from None
     return made

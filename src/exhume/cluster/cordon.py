@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from exhume.cluster.document import MANAGER, Document, checked_name, list_in, names_in, text_in, within
 from exhume.cluster.replies import ApiError
 from exhume.errors import ExhumeError, Refused
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 if TYPE_CHECKING:
     from exhume.cluster.client import Client
@@ -46,8 +46,8 @@ def left_mark(node: Document) -> Mark | None:
     if told is None:
         return None
     try:
-        read = json.loads(told)
-    except (ValueError, RecursionError):
+        read = from_json(told)
+    except ValueError:
         read = None
     time_s = within(read, "time_s")
     known = isinstance(time_s, int | float) and not isinstance(time_s, bool)

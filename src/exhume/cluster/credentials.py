@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from exhume.cluster.document import seconds, text_in, within
 from exhume.cluster.identity import Exec
 from exhume.errors import ExhumeError
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 PATIENCE_S = 60.0
 
@@ -23,7 +23,7 @@ class Credential:
 
 def ask(plugin: Exec) -> Credential:
     """Run it without a terminal: one that wants to ask a person is told so and fails."""
-    spec = {"interactive": False, **({"cluster": json.loads(plugin.cluster)} if plugin.cluster else {})}
+    spec = {"interactive": False, **({"cluster": from_json(plugin.cluster)} if plugin.cluster else {})}
     about = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": spec}
     environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": json.dumps(about)}
     name = printable(plugin.command[0])
@@ -48,8 +48,8 @@ def ask(plugin: Exec) -> Credential:
 
 def read(printed: bytes, name: str) -> Credential:
     try:
-        told = json.loads(printed)
-    except (ValueError, RecursionError):
+        told = from_json(printed)
+    except ValueError:
         told = None
     if not isinstance(told, dict) or told.get("kind") != "ExecCredential":
         raise ExhumeError(f"what {name} printed is no ExecCredential")

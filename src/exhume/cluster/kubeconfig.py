@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from exhume import budget
 from exhume.cluster.document import list_in, text_in, within
 from exhume.cluster.identity import Exec, impersonated, plugin
 from exhume.errors import ExhumeError, UsageError
@@ -75,7 +76,7 @@ def from_files(paths: Sequence[str], context: str = "") -> Access:
     found = False
     for path in paths:
         try:
-            raw = Path(path).read_bytes()
+            raw = budget.read(path, LARGEST)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -96,7 +97,8 @@ def parse(raw: bytes, path: str = "") -> dict[str, Any]:
     import yaml
 
     try:
-        document = yaml.safe_load(raw) if len(raw) <= LARGEST else None
+        with budget.enforced():
+            document = yaml.safe_load(raw) if len(raw) <= LARGEST else None
     except (yaml.YAMLError, ValueError, RecursionError, UnicodeDecodeError):
         document = None
     if document is None and len(raw) <= LARGEST and not raw.strip():

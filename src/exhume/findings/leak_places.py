@@ -7,6 +7,7 @@ from typing import Any
 from exhume.findings.churn import Churned, Group, churned, within
 from exhume.findings.forecast import SHORTEST_S, per_hour
 from exhume.findings.makers import Maker, maker
+from exhume.findings.unreaped import Unreaped, unreaped
 from exhume.node.owners import owner
 from exhume.node.zombie_groups import Shapes
 from exhume.recording.recording import Recording
@@ -43,6 +44,8 @@ class LeakPlace:
     told: dict[str, str | int] = field(default_factory=dict)
     """What else is known of the owner: example, container, image, how, confidence, started by."""
     pinned: dict[str, int] = field(default_factory=dict)
+    unreaped: int = 0
+    """How many of the zombies unreaped processes hold."""
     siblings: int = 0
     growth: Growth | None = None
     removed: int = 0
@@ -79,9 +82,9 @@ def named(recording: Recording) -> tuple[list[LeakPlace], int]:
     for row in last:
         if row["method"] != "count" and not row["path"].startswith("("):  # "(7 more places)"
             groups.setdefault(_unit(row) or row["path"], []).append(row)
-    seen = churned(recording)
+    seen, held = churned(recording), unreaped(recording)
     before = [row for row in rows if row["time"] == rows[0]["time"]] if rows[0]["time"] < latest else []
-    places = [_named(recording, seen, group, before, total) for group in groups.values()]
+    places = [_named(recording, seen, group, before, total, held) for group in groups.values()]
     return sorted(places, key=lambda place: (-place.zombies, place.path)), total
 
 
@@ -91,7 +94,12 @@ def _unit(row: dict[str, Any]) -> str:
 
 
 def _named(
-    recording: Recording, seen: Churned, rows: list[dict[str, Any]], before: list[dict[str, Any]], total: int
+    recording: Recording,
+    seen: Churned,
+    rows: list[dict[str, Any]],
+    before: list[dict[str, Any]],
+    total: int,
+    held: Unreaped | None,
 ) -> LeakPlace:
     rows = sorted(rows, key=lambda row: (-row["zombies"], row["path"], row["home"]))
     first, zombies = rows[0], sum(row["zombies"] for row in rows)
@@ -114,7 +122,8 @@ def _named(
         unit=_unit(first),
         pod=first["pod"] if one_pod else "",
         told=told | {"confidence": first["confidence"]},
-        pinned={kind: sum(row[kind] for row in rows) for kind in ("file", "anon", "kernel")},
+        pinned={kind: sum(row[kind] for row in rows) for kind in ("file", "anon", "swap", "kernel")},
+        unreaped=sum(held.of(row) for row in rows) if held is not None else 0,
         siblings=max(row["siblings"] for row in rows),
         growth=_growth(recording, seen, rows, before, len(unreleased) if there else None, zombies / max(1, total)),
         removed=len(seen.settled(there)),

@@ -26,7 +26,7 @@ _FEWEST = 3
 # In less time than this a burst looks like a rate.
 _SHORTEST_S = 10.0
 _MOST_TOLD = 20
-_KINDS = {"file": "page cache", "anon": "shared memory or tmpfs", "kernel": "kernel memory"}
+_KINDS = {"file": "page cache", "anon": "shared memory or tmpfs", "swap": "swap", "kernel": "kernel memory"}
 
 
 @once
@@ -97,6 +97,11 @@ def _finding(place: LeakPlace, whole: _Whole, thresholds: Thresholds, severity: 
         Evidence("path", place.path, "", place.method),
         Evidence("source", place.source, "", place.method),
         *(Evidence(f"pinned by {kind}", size, "bytes", place.method) for kind, size in place.pinned.items() if size),
+        *(
+            [Evidence("unreaped", place.unreaped, "cgroups", "held by processes that were not reaped")]
+            if place.unreaped
+            else ()
+        ),
         *_growing(place, total, recording),
     ]
     how = str(place.told.get("how", ""))
@@ -154,7 +159,9 @@ def _summary(place: LeakPlace, whose: str, total: int) -> str:
     if place.others:
         said += f" and {place.others:,} other place{'s' if place.others > 1 else ''} of its"
     pinned = max(place.pinned, key=lambda kind: place.pinned[kind], default="")
-    if pinned and place.pinned[pinned]:
+    if place.unreaped * 2 >= place.zombies:
+        said += ", held by unreaped processes"
+    elif pinned and place.pinned[pinned]:
         said += f", pinned by {_KINDS[pinned]}"
     if place.growth is not None and place.growth.count >= _FEWEST:
         said += f", {place.growth.per_hour:,.0f} more an hour"

@@ -1,18 +1,20 @@
 """A fleet read from a directory: the inventory, and the minutes put together node by node, by DuckDB."""
 
 import math
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.model import Boot, Fact, Fleet, Node
+from exhume.scratch import scratch
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -34,17 +36,18 @@ _SHORTEST_S = 3600.0
 _OWN: Final[tuple[str, ...]] = ("node", "sick", "uptime_s", "zombies", "leak_per_day", "resets")
 
 
-def connect(memory: str = MEMORY) -> "DuckDBPyConnection":
-    import tempfile
-
+@contextmanager
+def connect(memory: str = "") -> Iterator["DuckDBPyConnection"]:
+    """DuckDB in memory; what does not fit is spilled to a private directory that goes with the connection."""
     import duckdb
 
-    spill = os.path.join(tempfile.gettempdir(), f"exhume-duckdb-{os.getpid()}")
-    connection = duckdb.connect()
-    for setting in (f"memory_limit='{memory}'", f"temp_directory='{spill}'", "preserve_insertion_order=false"):
-        connection.execute(f"SET {setting}")
-    connection.execute("SET TimeZone='UTC'")
-    return connection
+    memory = memory or f"{min(MEMORY, budget.current().memory_bytes // 2) >> 20}MiB"
+    with scratch("duckdb") as spill, duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit='{memory}'")
+        connection.execute("SET temp_directory=" + "'" + spill.replace("'", "''") + "'")
+        connection.execute("SET preserve_insertion_order=false")
+        connection.execute("SET TimeZone='UTC'")
+        yield connection
 
 
 def load(
@@ -58,21 +61,22 @@ def load(
     inventory, minutes = files(root, "nodes"), files(root, "minutes")
     if not inventory and not minutes:
         raise ExhumeError(f"{_shown(root)} has neither nodes.parquet nor minutes/*.parquet (or .csv, .jsonl): it is no fleet")
-    connection = connect()
     try:
-        facts = _facts(connection, inventory)
-        seen = _lives(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
+        with connect() as connection:
+            facts = _facts(connection, inventory)
+            seen = _lives(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
     except duckdb.Error as error:
         raise ExhumeError(f"{_shown(root)} cannot be read: {printable(str(error).splitlines()[0], 300)}") from None
-    finally:
-        connection.close()
     return put_together(str(root), facts, seen, bool(minutes))
 
 
 def files(root: Path, name: str) -> list[Path]:
     """Of a table: those of its folder, or the one file of its name."""
     inside = sorted(each for each in (root / name).glob("*") if each.suffix in READERS) if (root / name).is_dir() else []
-    return inside or [path for ending in READERS if (path := root / f"{name}{ending}").is_file()][:1]
+    found = inside or [path for ending in READERS if (path := root / f"{name}{ending}").is_file()][:1]
+    for path in found:
+        budget.opened(str(path))
+    return found
 
 
 def reader(paths: Sequence[Path], as_text: bool = False) -> str:

@@ -26,7 +26,7 @@ SATURATED_MS: Final = 3000
 
 # Boots that are nearer to each other than this are one whose time was worked out anew, from a clock and an uptime.
 _SAME_BOOT_S = 300.0
-MEMORY: Final = "1GB"
+MEMORY: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,16 @@ there, because what is to be done is sent to it by value.
 
 import importlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from secrets import token_hex
 from typing import Any, Final
 
 from exhume.errors import ExhumeError
 from exhume.fleet.directory import connect
 from exhume.fleet.engine import Part, Progress, Result, grouped
+from exhume.scratch import scratch
 from exhume.text import printable
 
 ADDRESS: Final = "RAY_ADDRESS"
@@ -51,6 +50,7 @@ class Ray:
     def _run(self, ray: Any, part: Part[Result], source: str, files: Sequence[str], progress: Progress | None) -> list[Result]:
         most = _GROUPS * int(ray.cluster_resources().get("CPU", 1)) if source.startswith(_TYPED) else 1
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_work)
+        files = [os.path.abspath(file) for file in files]
         groups = grouped(files, [_size(file) for file in files], most)
         asked = [task.remote(part, source, group, _MEMORY) for group in groups]
         waiting = list(asked)
@@ -70,14 +70,12 @@ def _work(part: Part[Result], source: str, files: Sequence[str], memory: str) ->
     """On a worker: the result, or why there is none."""
     import duckdb
 
-    connection = connect(memory)
     try:
-        connection.execute("SET threads = 1")
-        return part(connection, source, files), ""
+        with connect(memory) as connection:
+            connection.execute("SET threads = 1")
+            return part(connection, source, files), ""
     except (duckdb.Error, ExhumeError) as error:
         return None, str(error).partition("\n")[0] or "DuckDB failed"
-    finally:
-        connection.close()
 
 
 def _imported() -> Any:
@@ -102,7 +100,8 @@ def _cluster(ray: Any, address: str) -> Iterator[None]:
     if address:
         _reached(address)
         try:
-            ray.init(address=address, **quiet)
+            with chdir("/"):  # Ray puts the directory of its driver first in the module path of all workers
+                ray.init(address=address, **quiet)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise ExhumeError(f"there is no Ray cluster at {printable(address)}: {_told(error)}") from None
         try:
@@ -110,29 +109,29 @@ def _cluster(ray: Any, address: str) -> Iterator[None]:
         finally:
             ray.shutdown()
         return
-    place = tempfile.mkdtemp(prefix="exhume-ray-")
     lent = not any(name in os.environ for name in _TOKENS)
     if lent:
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN
-    try:
-        ray.init(
-            address="local",
-            num_cpus=len(os.sched_getaffinity(0)),
-            include_dashboard=False,
-            object_store_memory=_OBJECTS,
-            _temp_dir=place,
-            **quiet,
-        )
-        yield
-    except (OSError, RuntimeError) as error:
-        if ray.is_initialized():
-            raise
-        raise ExhumeError(f"Ray cannot be started on this machine: {_told(error)}") from None
-    finally:
-        ray.shutdown()
-        for name in _TOKENS if lent else ():  # Ray sets the mode by itself
-            os.environ.pop(name, None)
-        shutil.rmtree(place, ignore_errors=True)
+    with scratch("ray") as place:
+        try:
+            with chdir("/"):
+                ray.init(
+                    address="local",
+                    num_cpus=len(os.sched_getaffinity(0)),
+                    include_dashboard=False,
+                    object_store_memory=_OBJECTS,
+                    _temp_dir=place,
+                    **quiet,
+                )
+            yield
+        except (OSError, RuntimeError) as error:
+            if ray.is_initialized():
+                raise
+            raise ExhumeError(f"Ray cannot be started on this machine: {_told(error)}") from None
+        finally:
+            ray.shutdown()
+            for name in _TOKENS if lent else ():  # Ray sets the mode by itself
+                os.environ.pop(name, None)
 
 
 def _reached(address: str) -> None:

@@ -12,12 +12,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
 from exhume.fleet.sources_judging import Figures, judge
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 NAMES: Final = ("node", "name", "nodename", "node_name", "hostname", "host", "instance")
 READ: Final = ("sick", "health", "cause", "subject", "zombies", "dying", "live", "leak_per_day", "resets", "uptime_s", "why")
@@ -35,8 +36,7 @@ def load(path: str, thresholds: Thresholds | None = None) -> Fleet:
         if path.endswith(".parquet"):
             rows: Iterator[Mapping[str, Any]] = _parquet(path)
         else:
-            with open(path, "rb") as file:
-                raw = file.read(LARGEST + 1)
+            raw = budget.read(path, LARGEST)
             if len(raw) > LARGEST:
                 raise ExhumeError(f"{shown} is larger than {LARGEST >> 30} GiB: as Parquet it would be read as it is")
             rows = rows_of(raw, os.path.basename(path))
@@ -74,8 +74,8 @@ def rows_of(raw: bytes, name: str) -> Iterator[Mapping[str, Any]]:
 def _json(text: str) -> Iterator[Mapping[str, Any]]:
     if text.lstrip()[:1] == "[":
         try:
-            told = json.loads(text)
-        except (ValueError, RecursionError):
+            told = from_json(text)
+        except ValueError:
             told = []
         yield from (each if isinstance(each, dict) else {} for each in told)
         return
@@ -83,8 +83,8 @@ def _json(text: str) -> Iterator[Mapping[str, Any]]:
         if not line.strip():
             continue
         try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
+            told = from_json(line)
+        except ValueError:
             told = None
         yield told if isinstance(told, dict) else {}
 
@@ -93,10 +93,13 @@ def _parquet(path: str) -> Iterator[Mapping[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    budget.opened(path)
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(10_000):
+            for batch in file.iter_batches(10_000, use_threads=False):
                 yield from batch.to_pylist()
+    except MemoryError:  # of Arrow, too
+        raise
     except pa.ArrowException as error:
         raise ExhumeError(f"{printable(path)} is not Parquet that can be read: {printable(str(error), 120)}") from None
 

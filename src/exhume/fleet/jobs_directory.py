@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet.directory import connect, files, reader
@@ -39,18 +40,18 @@ def load(
         raise ExhumeError(f"{printable(directory)} has no minutes: what happened on the nodes is not known")
     if rows is None and (not jobs or not jobs[0].is_file()):
         raise ExhumeError(f"there are no jobs in {printable(directory)}: name a file with --jobs")
-    connection = connect()
+    if rows is None:
+        budget.opened(str(jobs[0]))
     try:
-        if rows is None:
-            _table(connection, "jobs", jobs, JOBS)
-        else:
-            _given(connection, rows)
-        _summed(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
-        return _joined(connection)
+        with connect() as connection:
+            if rows is None:
+                _table(connection, "jobs", jobs, JOBS)
+            else:
+                _given(connection, rows)
+            _summed(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
+            return _joined(connection)
     except duckdb.Error as error:
         raise ExhumeError(f"jobs cannot be read: {printable(str(error).splitlines()[0], 300)}") from None
-    finally:
-        connection.close()
 
 
 Columns = tuple[tuple[str, str, str], ...]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Job
 from exhume.text import from_path, printable
@@ -50,11 +51,12 @@ def placed(rows: Sequence[Job], pods: str) -> list[Job]:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ExhumeError(f"{_shown(path)} is larger than {_LARGEST >> 30} GiB: name fewer objects")
-        return path.read_bytes()
+        raw = budget.read(str(path), _LARGEST)
     except OSError as error:
         raise ExhumeError(f"{_shown(path)} cannot be read: {error.strerror}") from None
+    if len(raw) > _LARGEST:
+        raise ExhumeError(f"{_shown(path)} is larger than {_LARGEST >> 30} GiB: name fewer objects")
+    return raw
 
 
 def _shown(path: Path) -> str:

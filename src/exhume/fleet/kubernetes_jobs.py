@@ -5,7 +5,6 @@ object that controls it: a Job (batch/v1), a RayJob through its RayCluster (ray.
 A pod that failed and was made anew, by a Job that succeeded in the end, is told as a job of its own: its work was lost.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +17,7 @@ from exhume.fleet.kubernetes_jobs_pods import error as error_of
 from exhume.fleet.kubernetes_jobs_pods import outcome as outcome_of
 from exhume.fleet.model import Job
 from exhume.fleet.ray_jobs_log import died
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 # Controllers of pods that are to run for ever: their end is no outcome.
 _STANDING: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
@@ -47,8 +46,8 @@ def read(raw: bytes, called: str) -> tuple[list[Job], list[str]]:
 
 def objects_in(raw: bytes, called: str) -> list[Document]:
     try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
+        document = from_json(raw)
+    except ValueError:
         raise ExhumeError(f"{printable(called)} is not JSON") from None
     if not is_dump(document):
         raise ExhumeError(f"{printable(called)} is not what `kubectl get pods,jobs,rayjobs -A -o json` prints")

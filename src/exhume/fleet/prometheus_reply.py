@@ -3,7 +3,6 @@
 The form is that of https://prometheus.io/docs/prometheus/latest/querying/api/. Nothing of it is trusted.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 Floats = NDArray[np.float64]
 Trouble = Literal["too much", "again", "never"]
@@ -51,8 +50,8 @@ class Refusal(Exception):
 
 def parse(status: int, raw: bytes) -> Reply:
     try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError):
+        told = from_json(raw)
+    except ValueError:
         told = None
     if not isinstance(told, dict) or told.get("status") not in ("success", "error"):
         if 300 <= status < 400:

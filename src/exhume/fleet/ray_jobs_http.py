@@ -1,7 +1,6 @@
 """Questions to the dashboard of a Ray cluster, on http.client alone, with a deadline for each answer."""
 
 import http.client
-import json
 import os
 import ssl
 import time
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 from exhume import __version__
 from exhume.errors import ExhumeError, UsageError
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 PORT: Final = 8265
 PATIENCE_S: Final = 60.0
@@ -96,8 +95,8 @@ class Dashboard:
 
 def parsed(raw: bytes, described: str) -> Any:
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return from_json(raw)
+    except ValueError:
         raise ExhumeError(f"{described} does not speak as a Ray dashboard does: {printable(decode(raw[:80]))}") from None
 
 

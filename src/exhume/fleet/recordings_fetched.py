@@ -5,7 +5,6 @@ Stack samples, which are most of a recording and which the judgement of a fleet 
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from exhume.fleet import recordings
 from exhume.fleet.model import Fleet
 from exhume.fleet.recordings_fetched_errors import sentence
 from exhume.recording import layout
+from exhume.scratch import scratch
 from exhume.text import printable
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
@@ -39,16 +39,14 @@ def load(uri: str, progress: Callable[[float], None] | None = None, thresholds: 
     found = grouped([(each.path, each.size or 0) for each in listing], base)
     if not found:
         raise ExhumeError(f"there is no recording in {source}: a directory with {layout.MARK} in it is one")
-    scratch = tempfile.mkdtemp(prefix="exhume-fleet-")
     notes = [
         f"{source}: recordings were judged without their stack samples, which stay where they are: causes may be less sure"
     ]
     try:
-        fleet = recordings.gathered(source, len(found), _fetched(system, found, scratch, notes), progress, thresholds)
+        with scratch("fleet") as place:
+            fleet = recordings.gathered(source, len(found), _fetched(system, found, place, notes), progress, thresholds)
     except (pa.ArrowException, OSError) as error:
         raise ExhumeError(f"{source} cannot be read: {sentence(error, _bucket(uri))}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return Fleet(fleet.source, fleet.nodes, (*fleet.troubles, *notes), fleet.directory, fleet.boots)
 
 

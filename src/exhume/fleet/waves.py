@@ -13,8 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from exhume import budget
 from exhume.errors import ExhumeError, Refused, UsageError
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 Outcome = Literal["fixed", "failed", "not proven"]
 SCHEMA = "exhume.waves/1"
@@ -115,8 +116,7 @@ class Journal:
 
 def _lines(path: str) -> list[dict[str, Any]]:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(64 << 20)
+        raw = budget.read(path, 64 << 20)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -124,7 +124,7 @@ def _lines(path: str) -> list[dict[str, Any]]:
     found = []
     for text in raw.split(b"\n"):
         try:
-            line = json.loads(text)
+            line = from_json(text)
         except ValueError:
             continue
         if isinstance(line, dict):

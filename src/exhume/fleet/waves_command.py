@@ -1,13 +1,12 @@
 """A node fixed by a command: what it prints and how it ends say whether that is proven. No shell is between."""
 
-import json
 import shlex
 import subprocess
 from typing import Any
 
 from exhume.errors import UsageError
 from exhume.fleet.waves import Result
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 _PROOF = "exhume.proof/1"
 _MOST = 4 << 20
@@ -52,7 +51,7 @@ def _proof(printed: bytes) -> dict[str, Any] | None:
         if _PROOF.encode() not in text:
             continue
         try:
-            found = json.loads(text)
+            found = from_json(text)
         except ValueError:
             continue
         proof = found.get("proof", found) if isinstance(found, dict) else None

@@ -10,6 +10,7 @@ import zlib
 from collections import OrderedDict
 from typing import Final, Protocol
 
+from exhume import budget
 from exhume.errors import UsageError
 from exhume.image.streams import Damaged, zstd
 
@@ -122,6 +123,7 @@ class Qcow2:
             at = place & ((1 << bits) - 1)
             data = self._file.read(at, ((place >> bits) + 1) * 512 - at % 512)
             self._clusters[place] = self._unpack(data)
+            budget.current().unpacked(len(self._clusters[place]))
             if len(self._clusters) > _KEPT:
                 self._clusters.popitem(last=False)
         return self._clusters[place]

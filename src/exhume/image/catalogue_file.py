@@ -7,11 +7,13 @@ from difflib import get_close_matches
 from importlib.resources import files
 from typing import Any, cast
 
+from exhume import budget
 from exhume.errors import UsageError
 from exhume.image.catalogue import Agent, Harm, Off, Severity, is_glob
 from exhume.image.needs import CLOUDS, HARDWARE, VOCABULARY, Condition
 
 _TEXTS = ("id", "name", "purpose", "source")
+LARGEST = 4 << 20
 _LISTS = ("units", "packages", "executables", "images", "files", "sockets")
 _OTHERS = ("needed_if", "harm", "off", "protected")
 _SEVERITIES = ("info", "warning", "critical")
@@ -24,10 +26,11 @@ def read(more: Iterable[str] = ()) -> Iterator[Agent]:
             yield from agents(file.read_bytes(), file.name)
     for path in more:
         try:
-            with open(path, "rb") as file_:
-                text = file_.read()
+            text = budget.read(path, LARGEST)
         except OSError as error:
             raise UsageError(f"the catalogue {path} cannot be read: {error.strerror}") from None
+        if len(text) > LARGEST:
+            raise UsageError(f"the catalogue {path} is larger than {LARGEST >> 20} MiB")
         yield from agents(text, path)
 
 

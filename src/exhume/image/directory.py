@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+from exhume import budget
 from exhume.errors import Unreadable, UsageError
 from exhume.image.resolve import LONGEST, decode, encode, open_by_steps, reopen, resolve
 from exhume.image.tree import LARGEST, MOST_NAMES, Entry, complain
@@ -121,6 +122,7 @@ class Directory:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise NotRegular(errno.EINVAL, "not a regular file")
             content = reopen(fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            budget.current().opened(content, self.name)
         finally:
             os.close(fd)
         try:

@@ -4,8 +4,9 @@ YAML is taken event by event, so that nothing in it is ever constructed, and an 
 document that would be enormous when written out (a "billion laughs") stays as small as it is.
 """
 
-import json
 from typing import Any
+
+from exhume.text import from_json as read_json
 
 LARGEST = 1 << 20
 LARGEST_YAML = 128 << 10
@@ -31,8 +32,8 @@ def from_json(text: bytes) -> Any:
     if len(text) > LARGEST:
         raise Malformed(f"it has more than {LARGEST:,} bytes")
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return read_json(text)
+    except ValueError as error:
         raise Malformed(f"it is not JSON: {str(error)[:200]}") from None
 
 

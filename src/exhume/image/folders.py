@@ -16,6 +16,7 @@ MOST_KEPT: Final = 128 << 20
 
 _FOLDER, _LEAF = 350, 450  # bytes that one costs beside its content, measured on CPython 3.11
 _GONE: Final = b"-"
+_RUN: Final = 4096  # bytes of names that are searched for one
 _REST: Final[dict[bytes, Entry]] = {b"f": Entry("file", 0o644), b"x": Entry("file", 0o755), b"o": Entry("other", 0o600)}
 _RECORD: Final[dict[tuple[str, bool], bytes]] = {("file", False): b"f", ("file", True): b"x"}
 
@@ -30,6 +31,57 @@ class Leaf:
     """The other name that it is a link to, until that is looked up."""
 
 
+class Names:
+    """Names and a letter for the kind of each; the last one of a name counts.
+
+    Kept as runs of bytes (NUL, name, slash, letter), a name always in the run of its hash, so that a search costs the length
+    of one run however many names a directory has.
+    """
+
+    __slots__ = ("_runs", "_size")
+
+    def __init__(self) -> None:
+        self._runs: list[bytearray] = []
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def add(self, name: bytes, letter: bytes) -> None:
+        record = b"\0" + name + b"/" + letter
+        if not self._runs:
+            self._runs.append(bytearray())
+        self._runs[hash(name) % len(self._runs)] += record
+        self._size += len(record)
+        if self._size > _RUN * len(self._runs):
+            self._spread()
+
+    def get(self, name: bytes) -> bytes:
+        """The letter; b"" if there is none."""
+        run = self._runs[hash(name) % len(self._runs)] if self._runs else b""
+        at = run.rfind(b"\0" + name + b"/")
+        return bytes(run[at + len(name) + 2 : at + len(name) + 3]) if at >= 0 else b""
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every record, in order for each name."""
+        for run in self._runs:
+            at = 1
+            while 0 < at < len(run):
+                end = run.find(b"\0", at)
+                record = bytes(run[at : end if end >= 0 else None])
+                yield record[:-2], record[-1:]
+                at = end + 1
+
+    def clear(self) -> None:
+        self._runs, self._size = [], 0
+
+    def _spread(self) -> None:
+        runs = [bytearray() for _ in range(4 * len(self._runs))]
+        for name, letter in self:
+            runs[hash(name) % len(runs)] += b"\0" + name + b"/" + letter
+        self._runs = runs
+
+
 class Folder:
     __slots__ = ("children", "implied", "mode", "rest")
 
@@ -38,15 +90,14 @@ class Folder:
         self.implied = implied
         """Whether no entry of the archive is the directory itself, only something below it."""
         self.children: dict[bytes, Folder | Leaf] = {}
-        self.rest = bytearray()
-        """NUL, a name, a slash and a letter for its kind, for each of the others; the last one of a name counts."""
+        self.rest = Names()
+        """All others, by name and kind alone."""
 
     def get(self, name: bytes) -> "Folder | Leaf | None":
         found = self.children.get(name)
         if found is not None or not self.rest:
             return found
-        at = self.rest.rfind(b"\0" + name + b"/")
-        entry = _REST.get(bytes(self.rest[at + len(name) + 2 : at + len(name) + 3])) if at >= 0 else None
+        entry = _REST.get(self.rest.get(name))
         return Leaf(entry) if entry else None
 
     def entry(self) -> Entry:
@@ -54,31 +105,22 @@ class Folder:
 
     def put_rest(self, name: bytes, kind: str, executable: bool) -> None:
         self.children.pop(name, None)
-        self.rest += b"\0" + name + b"/" + _RECORD.get((kind, executable), b"o")
+        self.rest.add(name, _RECORD.get((kind, executable), b"o"))
 
     def remove(self, name: bytes) -> None:
         self.children.pop(name, None)
-        if self.rest.rfind(b"\0" + name + b"/") >= 0:
-            self.rest += b"\0" + name + b"/" + _GONE
+        if self.rest.get(name) not in (b"", _GONE):
+            self.rest.add(name, _GONE)
 
     def clear(self) -> None:
         self.children.clear()
         self.rest.clear()
 
-    def rest_names(self) -> Iterator[tuple[bytes, bool]]:
-        """Every name in the run and whether it is there, in order: of one that comes twice the last one counts."""
-        at = 1
-        while 0 < at < len(self.rest):
-            end = self.rest.find(b"\0", at)
-            record = bytes(self.rest[at : end if end >= 0 else None])
-            yield record[:-2], record[-1:] != _GONE
-            at = end + 1
-
     def names(self) -> list[str]:
         there = {decode(name): True for name in self.children}
-        for name, is_there in self.rest_names():
+        for name, letter in self.rest:
             if name not in self.children:
-                there[decode(name)] = is_there
+                there[decode(name)] = letter != _GONE
         return sorted(name for name, is_there in there.items() if is_there)
 
 
@@ -139,10 +181,9 @@ def put_over(root: Folder, layer: Folder) -> None:
         if not above.implied:
             below.mode = above.mode
         if above.rest:
-            if below.children:
-                for name, _ in above.rest_names():
-                    below.children.pop(name, None)
-            below.rest += above.rest
+            for name, letter in above.rest:
+                below.children.pop(name, None)
+                below.rest.add(name, letter)
         for name, child in above.children.items():
             at = f"{path}/{decode(name)}"
             there = below.get(name)

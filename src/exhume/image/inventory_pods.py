@@ -4,13 +4,12 @@ The API server is not asked: a node must be judged when it cannot be reached. Wh
 a DaemonSet is known by the form of its pods' names, which a Job's have too; workloads of other kinds are not listed.
 """
 
-import json
 import re
 from collections import defaultdict
 
 from exhume.image.model import Service
 from exhume.image.tree import Tree
-from exhume.text import from_path
+from exhume.text import from_json, from_path
 
 LOGS = "/var/log/pods"
 # Task directories of containerd's CRI plug-in; k3s brings its own.
@@ -63,8 +62,8 @@ def _images(tree: Tree) -> dict[str, set[str]]:
     for place in _TASKS:
         for container in tree.names(place)[:_MOST_PODS]:
             try:
-                document = json.loads(tree.read(f"{place}/{container}/config.json") or b"null")
-            except (ValueError, RecursionError):
+                document = from_json(tree.read(f"{place}/{container}/config.json") or b"null")
+            except ValueError:
                 continue
             said = document.get("annotations") if isinstance(document, dict) else None
             if isinstance(said, dict):

@@ -3,7 +3,6 @@
 Pure functions of the documents in an archive; all of them are hostile until they have the form that is expected.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from exhume.errors import UsageError
 from exhume.image.streams import Damaged
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 MOST_LAYERS: Final = 1000  # overlayfs takes 500 (OVL_MAX_STACK, fs/overlayfs/params.h), Docker 127
 _DEEPEST: Final = 4  # an index may name another one
@@ -113,8 +112,8 @@ def clean(name: str) -> str:
 
 def _json(raw: bytes, name: str) -> Any:
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return from_json(raw)
+    except ValueError:
         raise Damaged(f"its {printable(name, 100)} is no JSON") from None
 
 

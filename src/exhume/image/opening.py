@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from exhume import budget
 from exhume.errors import ExhumeError, UsageError
 from exhume.image.archive import Pass
 from exhume.image.directory import Directory
@@ -32,6 +33,7 @@ def open_image(path: str, most_kept: int = MOST_KEPT) -> Iterator[Tree]:
         raise UsageError(f"{shown} cannot be opened: {why}") from None
     try:
         mode = os.fstat(fd).st_mode
+        budget.current().opened(fd, path)
         if stat.S_ISDIR(mode):
             with Directory(path) as directory:
                 yield _layout(path, directory, most_kept) if _is_layout(directory) else directory

@@ -7,6 +7,7 @@ ndb, are not read, and that is said.
 
 import struct
 
+from exhume.image.resolve import LONGEST
 from exhume.image.sqlite import Database
 from exhume.image.tree import Tree, complain
 
@@ -82,7 +83,10 @@ def header(blob: object) -> tuple[str, list[bytes]]:
     indexes = _numbers(data, entries.get(_DIRECTORY_INDEXES))
     if not name or len(indexes) != len(bases) or any(index >= len(directories) for index in indexes):
         raise Malformed("its lists of files do not fit together")
-    return name[0].decode("utf-8", "backslashreplace"), [directories[i] + base for i, base in zip(indexes, bases, strict=True)]
+    files = [
+        directories[i] + base for i, base in zip(indexes, bases, strict=True) if len(directories[i]) + len(base) <= LONGEST
+    ]
+    return name[0].decode("utf-8", "backslashreplace"), files
 
 
 def _strings(data: bytes, entry: tuple[int, int, int] | None, kind: int) -> list[bytes]:

@@ -1,7 +1,7 @@
 """SQLite databases of an image, from their bytes: no file of the image is opened by SQLite, and none can be written.
 
-A database is a program, too: views and triggers in it could run for ever. Every question is stopped after a bounded number of
-steps, and nothing of the schema's own is trusted (sqlite.org, "Defense against the dark arts").
+A database is a program, too: views and generated columns in it can compute for ever. Only tables are read, no function is
+called, values and steps are bounded, and nothing of the schema is trusted (sqlite.org, "Defense against the dark arts").
 """
 
 import sqlite3
@@ -14,6 +14,16 @@ from exhume.text import from_path, printable
 
 LARGEST = 96 << 20
 """Bytes: it is in memory twice while it is taken in. The largest rpmdb.sqlite of a distribution's image has about half."""
+_LARGEST_VALUE = 32 << 20  # the header of a package with 100,000 files has less than 10 MB
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: _LARGEST_VALUE,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+}
 _STEPS = 100_000
 _MOST_CALLS = 200
 
@@ -30,11 +40,14 @@ class Database:
             raise sqlite3.DatabaseError("it is no database")
         self._name, self._troubles, self._calls = name, troubles, 0
         self._connection = sqlite3.connect(":memory:")
+        for limit, value in _LIMITS.items():
+            self._connection.setlimit(limit, value)
         self._connection.deserialize(data)
         self._connection.set_progress_handler(self._count, _STEPS)
         self._connection.text_factory = bytes
         for setting in ("trusted_schema=off", "cell_size_check=on", "query_only=on", "temp_store=memory"):
             self._connection.execute(f"pragma {setting}")
+        self._connection.set_authorizer(_allowed)
 
     @classmethod
     def read(cls, tree: Tree, path: str) -> Self | None:
@@ -73,3 +86,9 @@ class Database:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._connection.close()
+
+
+def _allowed(action: int, _: str | None, __: str | None, ___: str | None, inside: str | None) -> int:
+    """Rows of a table, asked for by us: not by a view or a trigger, and no function."""
+    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) and inside is None
+    return sqlite3.SQLITE_OK if reads else sqlite3.SQLITE_DENY

@@ -1,6 +1,6 @@
-"""Bytes of an archive, forward only, packed or not: what is read is bounded by whoever asks, never by what the archive says.
+"""Bytes of an archive, forward only, packed or not: what is read is bounded by the caller, never by what the archive says.
 
-A packed file of some megabytes can hold terabytes of zeros: past FREELY it may not unpack to more than MOST_RATIO times itself.
+A packed file of some megabytes can hold terabytes of zeros: what is unpacked draws on the budget of the command.
 """
 
 import bz2
@@ -10,11 +10,10 @@ import os
 import zlib
 from typing import Any, Final, Protocol
 
+from exhume import budget
 from exhume.errors import ExhumeError
 
 CHUNK: Final = 1 << 16
-FREELY: Final = 4 << 30
-MOST_RATIO: Final = 100
 _LZMA_MEMORY: Final = 128 << 20  # xz -9 needs 65 MiB to unpack (xz(1))
 
 PACKED: Final = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"))
@@ -95,13 +94,11 @@ class _Zlib:
 class Unpacked:
     """A packed source, unpacked as it is read; several packed streams one behind the other are one, as gzip -d has it."""
 
-    def __init__(self, source: Source, how: str, freely: int = FREELY) -> None:
+    def __init__(self, source: Source, how: str) -> None:
         self._source = source
         self._how = how
-        self._freely = freely
         self._inner = _decompressor(how)
         self._room = bytearray()
-        self._taken = self._given = 0
         self._over = False
 
     def read(self, size: int) -> bytes:
@@ -137,17 +134,11 @@ class Unpacked:
             raise Damaged(f"its {self._how} stream is damaged ({error})") from None
         except Exception as error:  # the zstd modules have error types of their own
             raise Damaged(f"its {self._how} stream is damaged ({type(error).__name__})") from None
-        self._given += len(out)
-        if self._given > self._freely and self._given > MOST_RATIO * self._taken:
-            raise Damaged(
-                f"it unpacks to more than {MOST_RATIO} times its size; unpack it by hand and give the directory as --root"
-            )
+        budget.current().unpacked(len(out))
         self._room += out
 
     def _take(self) -> bytes:
-        data = self._source.read(CHUNK)
-        self._taken += len(data)
-        return data
+        return self._source.read(CHUNK)
 
 
 def packing(head: bytes) -> str | None:

@@ -16,6 +16,19 @@ _LARGEST: Final = 1 << 62
 
 Kind = Literal["file", "directory", "link", "hard", "other"]
 _KINDS: Final[dict[bytes, Kind]] = {b"1": "hard", b"2": "link", b"3": "other", b"4": "other", b"5": "directory", b"6": "other"}
+# Records that say something about a member; others may be many, and are not kept.
+_KNOWN: Final = frozenset(
+    (
+        b"path",
+        b"linkpath",
+        b"size",
+        b"GNU.sparse.major",
+        b"GNU.sparse.map",
+        b"GNU.sparse.name",
+        b"GNU.sparse.realsize",
+        b"GNU.sparse.size",
+    )
+)
 _NO_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
 
 
@@ -161,5 +174,6 @@ def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
         if length < len(digits) + 3 or len(record) < length or record[-1:] != b"\n" or not equals:
             raise Damaged("it has pax records that are damaged")
-        yield key, value
+        if key in _KNOWN:
+            yield key, value
         at += length

@@ -1,6 +1,5 @@
 """Ground truth by other means than exhume's own readers: the kernel's files, read as anybody would."""
 
-import json
 import os
 import subprocess
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.lab.cgroup import Cgroup
+from exhume.text import from_json
 
 
 def memory_cgroups(top: Cgroup) -> int:
@@ -134,7 +134,7 @@ class Heard:
         assert self._process.stdout is not None
         try:
             for line in self._process.stdout:
-                told = json.loads(line)
+                told = from_json(line)
                 with self._lock:
                     self._known |= told
                     for name, value in told.items():

@@ -1,11 +1,9 @@
 """`exhume lab score`: each incident is made for real, recorded by the real recorder, and the verdicts are held against the
 truth: those that the recorder printed while it went on, and the one on the whole recording."""
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +16,8 @@ from exhume.errors import ExhumeError
 from exhume.lab.held import Held, held
 from exhume.lab.scenario import Felt, Scenario, Settings, Truth, passing
 from exhume.lab.workshop import Lab
+from exhume.python import python
+from exhume.text import from_json
 
 SCHEMA: Final = "exhume.score/1"
 # Until it has read every source once: zombies are named and directories counted once a minute.
@@ -80,7 +80,7 @@ class Recorder:
     """`exhume record` in trigger mode, with what it prints and when."""
 
     def __init__(self, path: Path, log_root: Path) -> None:
-        command = [sys.executable, "-m", "exhume", "record", str(path), "--on", "any", "--json", "--log-root", str(log_root)]
+        command = python("-m", "exhume", "record", str(path), "--on", "any", "--json", "--log-root", str(log_root))
         command += ["--budget", "512MiB", "--for", f"{_LONGEST_S}s"]
         self._errors: list[str] = []
         self._ready = threading.Event()
@@ -112,7 +112,7 @@ class Recorder:
         for line in self._process.stdout:
             now = time.monotonic()
             with suppress(ValueError, KeyError):
-                self._printed.append((now, json.loads(line)["report"]))
+                self._printed.append((now, from_json(line)["report"]))
 
     def stop(self) -> list[tuple[float, Report]]:
         """The verdicts that it printed, and when."""
@@ -133,10 +133,10 @@ class Recorder:
 
 def diagnosis(path: Path) -> Report:
     """Of a whole recording, by a process of its own."""
-    command = [sys.executable, "-m", "exhume", "diagnose", str(path), "--json"]
+    command = python("-m", "exhume", "diagnose", str(path), "--json")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     try:
-        report: Report = json.loads(done.stdout)
+        report: Report = from_json(done.stdout)
     except ValueError:
         said = done.stderr.strip().rpartition("\n")[2]
         return no_report(f"it could not be diagnosed: {said or f'exit code {done.returncode}'}")

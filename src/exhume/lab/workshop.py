@@ -16,7 +16,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,8 @@ from typing import Final, Self
 from exhume.errors import Refused
 from exhume.lab.cgroup import Cgroup, hierarchies
 from exhume.lab.work import PARENT
+from exhume.python import python
+from exhume.text import from_json
 
 SWITCH: Final = "EXHUME_LAB"
 PREFIX: Final = "exhume-lab"
@@ -97,7 +98,7 @@ class Lab:
 
     def work(self, what: str, *arguments: object, into: Cgroup | None = None) -> "subprocess.Popen[str]":
         """Start a little program of work.py. It is put into a cgroup before it begins."""
-        command = [sys.executable, "-m", "exhume.lab.work", what, *map(str, arguments)]
+        command = python("-m", "exhume.lab.work", what, *map(str, arguments))
         environment = {**os.environ, PARENT: str(os.getpid())}
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -171,7 +172,7 @@ def _put_back(settings: Path) -> None:
     with suppress(OSError):
         for line in reversed(settings.read_text().splitlines()):
             with suppress(OSError, ValueError):  # a line that was cut by a kill: its setting was not changed yet
-                setting, before, ours = json.loads(line)
+                setting, before, ours = from_json(line)
                 if Path(setting).read_text().split() == ours.split():
                     Path(setting).write_text(before)
 

@@ -53,6 +53,8 @@ class Walk:
 
     paths: tuple[str, ...]
     """Those that were looked at, `/` first, as seen from the mounted directory."""
+    inodes: tuple[int, ...]
+    """The inode number of each, which is the id of its cgroup."""
     children: dict[str, int]
     """How many directories each of them holds, where that is more than none."""
     leaves: dict[str, tuple[str, ...]]
@@ -152,7 +154,7 @@ def walk(root: Root, hierarchy: Hierarchy, most: int = MOST_DIRECTORIES) -> Walk
         status = os.stat(top)
     except OSError as error:
         raise Unreadable(f"{hierarchy.path} cannot be read: {os.strerror(error.errno or 0)}") from None
-    paths, children, leaves = ["/"], {}, {}
+    paths, inodes, children, leaves = ["/"], [status.st_ino], {}, {}
     directories, complete = 1, True
     queue = deque([("/", status.st_nlink)])
     while queue:
@@ -175,20 +177,21 @@ def walk(root: Root, hierarchy: Hierarchy, most: int = MOST_DIRECTORIES) -> Walk
         directories += count
         children[path] = count
         here = []
-        for name, below in listed:
+        for name, inode, below in listed:
             child = f"{path.rstrip('/')}/{name}"
             paths.append(child)
+            inodes.append(inode)
             if below == 2:
                 here.append(child)
             else:
                 queue.append((child, below))
         if here:
             leaves[path] = tuple(here)
-    return Walk(tuple(paths), {p: n for p, n in children.items() if n}, leaves, directories, complete)
+    return Walk(tuple(paths), tuple(inodes), {p: n for p, n in children.items() if n}, leaves, directories, complete)
 
 
-def _subdirectories(path: str, most: int, device: int) -> tuple[list[tuple[str, int]], bool]:
-    """Names and link counts of the directories in one, at most so many, and whether what could be seen is all there is.
+def _subdirectories(path: str, most: int, device: int) -> tuple[list[tuple[str, int, int]], bool]:
+    """Names, inode numbers and link counts of at most `most` subdirectories, and whether what could be seen is all there is.
 
     A directory that went away meanwhile has none (ENODEV: a removed cgroup). What is mounted over one, from another file
     system, is not a cgroup; the group below it is in its parent's link count.
@@ -206,7 +209,7 @@ def _subdirectories(path: str, most: int, device: int) -> tuple[list[tuple[str, 
                         continue
                     if status.st_dev != device:
                         continue
-                    found.append((entry.name, status.st_nlink))
+                    found.append((entry.name, status.st_ino, status.st_nlink))
                     if len(found) >= most:
                         break
     except OSError as error:

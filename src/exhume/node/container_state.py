@@ -5,7 +5,6 @@ The unit comes with a confidence, because most runtimes do not write down who as
 runc, dockerd) is never named.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from exhume.node.inside import names, regular
 from exhume.node.owners import Owner
 from exhume.node.root import Root
 from exhume.recording.recording import Labels
-from exhume.text import decode
+from exhume.text import decode, from_json
 
 # An OCI configuration with its seccomp profile has some 30 KiB; podman's list of all containers has 1 KiB for each.
 _LARGEST = 4 << 20
@@ -258,8 +257,8 @@ def _json(root: Root, name: str) -> object:
 
 def _parsed(raw: bytes) -> object:
     try:
-        value: object = json.loads(raw)
-    except (ValueError, RecursionError):
+        value: object = from_json(raw)
+    except ValueError:
         return None
     return value
 

@@ -5,7 +5,6 @@ An entry of the kernel has _TRANSPORT=kernel, which nobody can claim, and facili
 (dev_kmsg_record in journald-kmsg.c of systemd). Its _SOURCE_MONOTONIC_TIMESTAMP is the time that printk gave it.
 """
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, some
 from exhume.node.log_time import SECOND
 from exhume.recording.incoming import Anchor, Damaged, Input, Lines, Wanted
 from exhume.recording.recording import Node
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 _MARK = re.compile(rb'"(?:__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)" ?:')
 _BEGIN = re.compile(rb"[\s\x1e]*(?:data: )?\{\s*\"")
@@ -245,8 +244,8 @@ def _entry(line: bytes) -> Entry | None:
     if not line.startswith(b"{"):
         return None
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        found = from_json(line)
+    except ValueError:  # UnicodeDecodeError is a ValueError
         return None
     return found if isinstance(found, dict) else None
 

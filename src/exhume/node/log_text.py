@@ -4,7 +4,6 @@ Only lines of the kernel are judged, by the same forms as the live log. Where a 
 wrote is not believed; in a syslog file anybody can call himself kernel, and nothing in it would show that.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -32,7 +31,7 @@ from exhume.node.log_import import LONGEST, LogImport, backwards, forwards, same
 from exhume.node.log_time import SECOND, Calendar, fraction_ns
 from exhume.recording.incoming import HEAD, Anchor, Damaged, Input, Lines, Wanted
 from exhume.recording.recording import Node
-from exhume.text import decode, printable
+from exhume.text import decode, from_json, printable
 
 Dialect = Literal["dmesg", "monotonic", "syslog", "json", "timeless", ""]
 
@@ -282,8 +281,8 @@ class LogText(LogImport):
 
     def _json_message(self, of: dict[bytes, bytes]) -> None:
         try:
-            message = json.loads(of[b"msg"])
-        except (ValueError, RecursionError):
+            message = from_json(of[b"msg"])
+        except ValueError:
             message = None
         if not isinstance(message, str):
             self._unplaced += 1

@@ -4,8 +4,9 @@ Docker's JSON, and the records of /dev/kmsg as they are. Made into lines as dmes
 The time in such a prefix is when the line was printed, not when the kernel said it, so it is of no use.
 """
 
-import json
 import re
+
+from exhume.text import from_json
 
 _MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 # What a line of dmesg or syslog begins with.
@@ -56,7 +57,7 @@ def _record(found: re.Match[bytes]) -> bytes:
 
 def _logged(found: re.Match[bytes]) -> bytes:
     try:
-        text = json.loads(b'"' + found[1] + b'"')
+        text = from_json(b'"' + found[1] + b'"')
     except ValueError:
         return found[0]
     return text.encode("utf-8", "backslashreplace").rstrip(b"\n") if isinstance(text, str) else found[0]

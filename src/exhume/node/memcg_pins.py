@@ -53,7 +53,6 @@ BDEVFS_MAGIC = 0x62646576
 _MAPPING_FLAGS = 3  # include/linux/page-flags.h: a page that is anonymous or the kernel's own to move has no address_space
 _LIST_HEAD = 16
 _NO_REQUEST = 0xFFFF_FFFF
-_LARGEST_FOLIO = 512  # pages, where a kernel does not say how many a large folio has: a PMD's worth of 4 KiB
 
 PINS = np.dtype(
     [
@@ -68,7 +67,11 @@ PINS = np.dtype(
         ("size", "i8"),
         ("dirty", "?"),
         ("writeback", "?"),
-        ("mapped", "?"),  # into a running program
+        ("mapped", "?"),  # this folio, into a running program
+        ("file_mapped", "?"),  # any part of the file, by any program
+        ("referenced", "?"),  # PG_referenced: read at least once since it was charged
+        ("hot", "?"),  # PG_active or PG_workingset: used more than once, or read again after it was reclaimed
+        ("held", "?"),  # more references than the page cache's own: eviction would fail and drain every CPU
     ]
 )
 """A folio that pins a group. `dev` is the kernel's own dev_t: twelve bits of major, twenty of minor number."""
@@ -101,11 +104,14 @@ _FOUND = np.dtype(
         ("nlink", "u4"),
         ("pages", "u4"),
         ("mapcount", "i4"),
+        ("refcount", "i4"),
         ("ino", "u8"),
         ("index", "u8"),
         ("flags", "u8"),
         ("size", "i8"),
         ("magic", "u8"),
+        ("private", "u8"),
+        ("file_mapped", "u8"),
     ]
 )
 
@@ -119,6 +125,10 @@ class PinFields:
     index: int
     flags: int
     mapcount: int
+    refcount: int
+    private: int
+    file_mapped: int | None
+    """Root of the tree of a file's mappings, from an address_space."""
     memcg: int
     """memcg_data with flags in its low bits (5.11, bcfe06bf2622), before that a plain pointer."""
     pages: int | None
@@ -137,6 +147,9 @@ class PinFields:
     head_bit: int
     dirty_bit: int
     writeback_bit: int
+    referenced_bit: int
+    hot_bits: int
+    """PG_active, which generations of an LRU (CONFIG_LRU_GEN) do not use, and PG_workingset (4.20), which they do."""
 
     @classmethod
     def of(cls, btf: Btf, walked: Fields) -> Self:
@@ -154,12 +167,16 @@ class PinFields:
                 (file if i // walked.zones % 2 else anon).append(lruvec + heads.offset + _LIST_HEAD * i)
         columns = {"ino": "i_ino", "generation": "i_generation", "nlink": "i_nlink", "size": "i_size", "rdev": "i_rdev"}
         members = [(name, btf.member("inode", member)) for name, member in columns.items()]
+        hot = [btf.enum(name, optional=True) for name in ("PG_active", "PG_workingset")]
         return cls(
             lru=btf.offset(kind, "lru"),
             mapping=btf.offset(kind, "mapping"),
             index=btf.offset(kind, "index"),
             flags=btf.offset(kind, "flags"),
             mapcount=btf.offset(kind, "_mapcount"),
+            refcount=btf.offset(kind, "_refcount"),
+            private=btf.offset(kind, "private"),
+            file_mapped=btf.offset("address_space", "i_mmap.rb_root.rb_node", optional=True),
             memcg=btf.offset(kind, "mem_cgroup") if memcg is None else memcg,
             pages=_pages(btf),
             host=btf.offset("address_space", "host"),
@@ -174,6 +191,8 @@ class PinFields:
             head_bit=1 << btf.enum("PG_head"),
             dirty_bit=1 << btf.enum("PG_dirty"),
             writeback_bit=1 << btf.enum("PG_writeback"),
+            referenced_bit=1 << btf.enum("PG_referenced"),
+            hot_bits=sum(1 << bit for bit in hot if bit is not None),
         )
 
 
@@ -267,11 +286,20 @@ class Pinning:
             pins[name] = found[name]
         pins["dev"] = np.where(found["magic"] == BDEVFS_MAGIC, found["rdev"], found["dev"])
         large = (found["flags"] & f.head_bit) != 0
-        known = np.where(found["pages"] > 0, found["pages"], _LARGEST_FOLIO)
-        pins["pages"] = np.where(large, np.minimum(known, 1 << 18), 1)
-        pins["dirty"] = (found["flags"] & f.dirty_bit) != 0
-        pins["writeback"] = (found["flags"] & f.writeback_bit) != 0
-        pins["mapped"] = ~large & (found["mapcount"] >= 0)  # -1 is none; a large folio counts elsewhere
+        pins["pages"] = np.where(large, np.clip(found["pages"], 1, 1 << 18), 1)
+        for name, bits in (
+            ("dirty", f.dirty_bit),
+            ("writeback", f.writeback_bit),
+            ("referenced", f.referenced_bit),
+            ("hot", f.hot_bits),
+        ):
+            pins[name] = (found["flags"] & bits) != 0
+        pins["file_mapped"] = found["file_mapped"] != 0
+        # One reference for each page in the cache, one for buffers (folio_attach_private). A mapped folio has more, and so
+        # has one in a batch of some CPU. Where the size of a large folio is not known, it counts as held.
+        pins["held"] = found["refcount"] != pins["pages"] + (found["private"] != 0)
+        # _mapcount is -1 for no mapping; a large folio counts elsewhere, by kernel, and is held while it is mapped.
+        pins["mapped"] = np.where(large, pins["held"] & pins["file_mapped"], found["mapcount"] >= 0)
         return pins
 
 
@@ -400,10 +428,15 @@ class _PinProgram:
             ("index", 8, f.index),
             ("flags", 8, f.flags),
             ("mapcount", 4, f.mapcount),
+            ("refcount", 4, f.refcount),
+            ("private", 8, f.private),
             ("pages", 4, f.pages),
         ):
             if place is not None:
                 p.copy(_found(name), size, R7 + place)
+        if f.file_mapped is not None:
+            p.load(R1, _state("mapping"))
+            p.copy(_found("file_mapped"), 8, R1 + f.file_mapped)
         for name, size, place in f.inode:
             p.load(R1, _state("host"))
             p.copy(_found(name), size, R1 + place)

@@ -8,7 +8,7 @@
                       │ mem_cgroup: memory, swap and kmem counters; nodeinfo[] ─▶ sizes of the LRU lists
                       └ children ...
 
-A run is one RCU read section (__bpf_prog_test_run_raw_tp in net/bpf/test_run.c, __bpf_trace_run in kernel/trace/bpf_trace.c).
+A run is one RCU read section (__bpf_prog_test_run_raw_tp in net/bpf/test_run.c, bpf_overflow_handler in kernel/events/core.c).
 A group leaves its parent's list by list_del_rcu and is freed a grace period later (css_release_work_fn in
 kernel/cgroup/cgroup.c), so whatever is found on a list stays readable until the run ends. Between two runs nothing is sure:
 the next one goes on from a pointer only after it has shown that it still is the same group, and still on the list.
@@ -111,8 +111,10 @@ class Fields:
     live: int | None
     dying_count: int | None
     kernel_pins: bool
-    """Whether pages of the kernel's hold the group that they are charged to. From 5.11 they hold an obj_cgroup, which goes to
-    the parent at rmdir; what was charged stays in the dead group's counters for good (memcg_reparent_objcgs)."""
+    """Whether whole kernel pages hold the group that they are charged to. From 5.13 they hold an obj_cgroup, which goes to the
+    parent at rmdir; what was charged stays in the dead group's counters for good (memcg_reparent_objcgs)."""
+    slab_pins: bool
+    """The same of slab objects, which hold an obj_cgroup from 5.9. One counter has both, pages and objects."""
 
     @classmethod
     def of(cls, btf: Btf, *, generations: bool) -> Self:
@@ -165,7 +167,8 @@ class Fields:
             total=btf.offset("cgroup_root", "nr_cgrps.counter", optional=True),
             live=btf.offset("cgroup", "nr_descendants", optional=True),
             dying_count=btf.offset("cgroup", "nr_dying_descendants", optional=True),
-            kernel_pins=btf.enum("MEMCG_DATA_KMEM", optional=True) is None,
+            kernel_pins=kernel_pins(btf),
+            slab_pins=slab_pins(btf),
         )
 
     @property
@@ -194,6 +197,17 @@ class Fields:
             if self.generations is not None:
                 columns.append(("generations", "i8", (nodes, self.generations.size // 16 // self.zones, 2, self.zones)))
         return np.dtype(columns)
+
+
+def slab_pins(btf: Btf) -> bool:
+    """obj_cgroup came with 5.9 (bf4f059954dc), and slab objects were charged through it at once (f2fe7b09a52b)."""
+    return btf.size("obj_cgroup", optional=True) is None
+
+
+def kernel_pins(btf: Btf) -> bool:
+    """Kernel pages were charged through obj_cgroup from 5.13 (b4e0b68fbd9d). That commit split the pages that one uncharge
+    gathers into two counts, and named the first `nr_memory`: a struct of mm/memcontrol.c alone, but BTF has it."""
+    return btf.member("uncharge_gather", "nr_memory", optional=True) is None
 
 
 def _generations(btf: Btf) -> Member | None:

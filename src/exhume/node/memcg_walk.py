@@ -50,14 +50,14 @@ class MemcgWalk:
     """Anonymous memory, shared memory and tmpfs: what only swap can take."""
     unevictable_bytes: Ints
     kernel_bytes: Ints
-    """Kernel objects. Of a dying group it is what was charged once, unless `kernel_pins`: see there."""
+    """Kernel memory. For a dying group this includes what was charged once and is gone: see `pinning_kernel_bytes`."""
     swap_bytes: Ints
     names: list[bytes]
     hierarchy: Literal[1, 2]
     kinds: bool
     """Whether file, anon and unevictable bytes are known; else they are 0, and only usage, swap and (v1) kernel bytes are."""
     kernel_pins: bool
-    """Whether kernel objects can hold a dying group. From 5.11 its parent inherits them, and only the charge is left behind."""
+    """Whether kernel pages can hold a dying group. From 5.13 its parent inherits them, and only the charge is left behind."""
     counted: int
     """Groups of this hierarchy, live and dying, as the kernel counts them, or -1. On v2 also those without the controller."""
     moved: bool
@@ -71,6 +71,8 @@ class MemcgWalk:
     css: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     """Where the kernel keeps each group, for those who ask more of it (`memcg_pins`), never for output. Only together with
     `serial` does it say which group is meant: once freed, the place is another's."""
+    slab_pins: bool = False
+    """The same of slab objects, until 5.9."""
 
     def __len__(self) -> int:
         return len(self.serial)
@@ -82,16 +84,25 @@ class MemcgWalk:
 
     @property
     def empty(self) -> NDArray[np.bool_]:
-        """No memory holds the group: if it is dying, one below it does, or an open socket, a cgroup file or a BPF link."""
+        """No memory holds the group: if it is dying, something else does (see `zombie_holders`)."""
         pages = self.file_bytes + self.anon_bytes + self.unevictable_bytes + self.swap_bytes
         if not self.kinds:
             pages = self.usage_bytes + self.swap_bytes
         elif self.hierarchy == 1:  # here kernel memory has a counter of its own, so that pages between two lists show
             pages = pages + np.maximum(self.usage_bytes - self.kernel_bytes, 0)
-        if self.kernel_pins:
-            pages = pages + self.kernel_bytes
-        nothing: NDArray[np.bool_] = pages == 0
+        nothing: NDArray[np.bool_] = pages + self.pinning_kernel_bytes == 0
         return nothing
+
+    @property
+    def pinning_kernel_bytes(self) -> Ints:
+        """Kernel memory that can hold each group if it is dying. Where pages can and slab objects cannot (5.9 to 5.12), the
+        counter does not tell them apart: it is taken for pages only in groups that nothing else holds."""
+        if not self.kernel_pins:
+            return np.zeros_like(self.kernel_bytes)
+        if self.slab_pins:
+            return self.kernel_bytes
+        held = self.file_bytes + self.anon_bytes + self.unevictable_bytes + self.swap_bytes > 0
+        return np.where(held, 0, self.kernel_bytes)
 
     def paths(self, rows: Iterable[int] | None = None) -> list[str]:
         """As seen from the root of the hierarchy, in order of the rows; all of them if none are given."""
@@ -235,6 +246,7 @@ class _Walker:
             calls=self._calls,
             longest_call_ns=self._longest_ns,
             css=columns["css"],
+            slab_pins=fields.slab_pins,
         )
 
     def _run(self) -> np.void:

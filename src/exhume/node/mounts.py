@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from exhume.node.root import Root
 
+_STACKED = frozenset({b"overlay", b"aufs", b"ecryptfs"})
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -21,6 +22,19 @@ class Mount:
 
 def mounts(root: Root) -> tuple[Mount, ...]:
     return parse_mounts(root.read(f"{root.proc_self()}/mountinfo"))
+
+
+def devices_by_mount(raw: bytes) -> dict[int, tuple[int, int] | None]:
+    """Major and minor number of each mount of a mountinfo file, by the mount's own number. None for a stacked file system:
+    the pages of its files are those of files of another one."""
+    found: dict[int, tuple[int, int] | None] = {}
+    for line in raw.split(b"\n"):
+        number, _, device, *_ = (*line.split(b" ", 3), b"", b"", b"")
+        major, _, minor = device.partition(b":")
+        if all(part.isdigit() and len(part) < 11 for part in (number, major, minor)):
+            kind = line.partition(b" - ")[2].split(b" ", 1)[0]
+            found[int(number)] = None if kind in _STACKED else (int(major), int(minor))
+    return found
 
 
 def parse_mounts(raw: bytes) -> tuple[Mount, ...]:

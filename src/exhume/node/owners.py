@@ -34,15 +34,20 @@ PERHAPS = "?"
 """In place of a container: the process ended before its cgroup could be read, and may have been in one."""
 
 
+ROOT = ""
+"""The cgroup that the node's own systemd has as its root: the top of the hierarchy, on a node. Tests boot one further down."""
 # user@.service(5): the manager of a user, and everything that it starts.
 _USER = re.compile(r"user@(\d{1,10})\.service")
-_HOLDS = (".service", ".scope")
-_UNITS = (*_HOLDS, ".socket", ".mount", ".swap")
+# Names that LXC gives to the groups of its tenants (lxc.container.conf(5)), whatever these are called.
+_LXC = ("lxc.payload.", "lxc.monitor.", "lxc.pivot")
+_UNITS = (".service", ".scope", ".socket", ".mount", ".swap")
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a cgroup belongs to, as far as its path tells; the innermost of each."""
+    """Whom a cgroup belongs to, as far as its path tells; the innermost of each. A unit only where all
+    directories above it are systemd's slices and units: below any other one (LXC, Nomad, Firecracker, a container) the name is
+    a tenant's choice."""
 
     unit: str = ""
     pod: str = ""
@@ -61,7 +66,8 @@ def owner(path: str) -> Owner:
     """The owner of a cgroup. A unit is only named when the group lies in it: slices are places, not owners."""
     unit = pod = container = runtime = ""
     above: list[str] = []
-    for part in path.split("/"):
+    systemds = not _tenant(path)
+    for part in _below_root(path).split("/"):
         if match := _COLONS.match(part):
             inside = _POD.match(match["slice"])
             pod = inside["uid"].replace("_", "-") if inside else pod
@@ -74,29 +80,78 @@ def owner(path: str) -> Owner:
         elif match := _BARE.match(part):
             container = match["container"]
             runtime = _RUNTIMES.get(match["runtime"] or "", next((name for name in above if name in _HOMES), ""))
-        elif _UNIT.match(part) and not part.endswith(".slice"):
-            unit = part
+        elif _UNIT.match(part):
+            unit = part if systemds and not part.endswith(".slice") else unit
+        elif part:
+            systemds = False
+        systemds = systemds and not container
         above.append(part)
     return Owner(unit, pod, container, runtime)
 
 
 def foreign(path: str) -> tuple[str, str]:
-    """A unit on the way that is not of this node's own systemd, and what holds it: a user's manager, a container, another unit.
+    """A unit on the way that is not of this node's own systemd, and what holds it: a user's manager, a container, another unit,
+    a directory that systemd did not make.
 
     They have units of the same names as the node's. Nothing twice where every unit of the path is the node's.
     """
-    held = ""
-    parts = path.split("/")
+    held = _tenant(path)
+    held = f"inside {printable(held, 80)}" if held else ""
+    parts = _below_root(path).split("/")
     for place, part in enumerate(parts):
         if not part.endswith(_UNITS) or _is_container(part):
             held = f"inside {str(owner('/'.join(parts[: place + 1]))) or printable(part, 80)}" if _is_container(part) else held
             continue
         if held:
             return part, held
-        if part.endswith(_HOLDS):
-            user = _USER.fullmatch(part)
-            held = f"of the user {user[1]}" if user else f"inside {printable(part, 80)}"
+        user = _USER.fullmatch(part)
+        held = f"of the user {user[1]}" if user else f"inside {printable(part, 80)}"
     return "", ""
+
+
+def own_unit(path: str) -> tuple[str, str]:
+    """The unit of this node's own systemd that a cgroup is in, and the cgroup of that unit; nothing twice where there is none.
+
+    By the path's form alone: its first unit, at the top or below slices that are nested as systemd nests them.
+    """
+    if _tenant(path):
+        return "", ""
+    parts = _below_root(path).split("/")
+    place = next((place for place, part in enumerate(parts) if part.endswith(_UNITS)), -1)
+    if place < 0 or any(_is_container(part) for part in parts[: place + 1]):
+        return "", ""
+    return parts[place], "/".join(parts[: place + 1])
+
+
+def _tenant(path: str) -> str:
+    """The directory on the way to a path's first unit that is none of systemd's slices: whatever made it runs tenants of its
+    own there. Empty where there is none, or no unit.
+
+    systemd keeps a-b.slice in a.slice (systemd.slice(5)); in a directory of another kind it puts nothing.
+    """
+    above: list[str] = []
+    for part in _below_root(path).split("/")[1:]:
+        if part.endswith(_UNITS) and not _is_container(part):
+            return _not_systemds(above)
+        above.append(part)
+    return ""
+
+
+def _not_systemds(parts: list[str]) -> str:
+    """The way to the last directory of these that systemd has not put there; empty if they all are its slices."""
+    prefix, last = "", ""
+    for place, part in enumerate(parts):
+        stem = part.removesuffix(".slice")
+        name = stem.removeprefix(prefix)
+        nested = stem != part and f"{prefix}{name}" == stem and name and "-" not in name
+        if not nested or part.startswith(_LXC):
+            last = "/" + "/".join(parts[: place + 1])
+        prefix = f"{stem}-" if nested else ""
+    return last
+
+
+def _below_root(path: str) -> str:
+    return path.removeprefix(ROOT) if path.startswith(f"{ROOT}/") else path
 
 
 def units(path: str) -> tuple[str, ...]:
@@ -104,7 +159,11 @@ def units(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part.endswith(_UNITS))
 
 
+def innermost(path: str) -> str:
+    """The innermost name of a unit on a path, whoever gave it; containers have none."""
+    return next((part for part in reversed(units(path)) if not _is_container(part)), "")
+
+
 def _is_container(part: str) -> bool:
     """Also where only the form of its name is kept, as for many of a kind (zombie_groups.Shapes)."""
-    whose = owner(f"/{part}")
-    return bool(whose.container or whose.pod) or "<id>" in part or "<uid>" in part
+    return any(form.match(part) for form in (_COLONS, _POD, _SCOPE, _BARE)) or "<id>" in part or "<uid>" in part

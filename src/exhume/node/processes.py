@@ -8,6 +8,7 @@ bounded, and where it is dear it is only done at the beginning and at the end.
 import os
 import time as clock
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from exhume.recording.recording import Recording, labels
 from exhume.text import decode
 
 MOST_PROCESSES = 6_000
+MOST_LISTED = 1 << 16
 MOST_THREADS = 512
 # Kept in the recording: those that used most CPU time between two readings, and so many defunct ones.
 BUSIEST = 16
@@ -76,7 +78,7 @@ class Processes:
         recording.count(time, "processes_defunct", defunct)
         if scan.total > MOST_PROCESSES:
             return f"only {MOST_PROCESSES:,} of {scan.total:,} processes looked at"
-        if self._root.own and _sees_only_a_container(self._root):
+        if self._root.own and sees_only_a_container(self._root):
             return "only this container's processes are visible"
         return ""
 
@@ -154,7 +156,7 @@ class Processes:
             _add(recording, now.time, pid, 0, now.processes[pid], "")
         for pid in {now.processes[pid].ppid for pid in defunct[:MOST_DEFUNCT]} - set(busiest):
             if pid in now.processes:
-                _add(recording, now.time, pid, 0, now.processes[pid], "")
+                _add(recording, now.time, pid, 0, now.processes[pid], self._cgroup(pid, now.processes[pid].start))
 
     def _count_faults(self, recording: Recording, before: _Scan, now: _Scan) -> None:
         """Counters, not columns: hardly anybody has major faults, and who has them need not be busy."""
@@ -245,11 +247,31 @@ def parse_cgroup(raw: bytes) -> str:
     return best
 
 
+def stats(root: Root) -> Iterator[tuple[int, Stat]]:
+    """Every process, at most MOST_LISTED."""
+    pids = sorted(int(name) for name in root.names("proc") if name.isascii() and name.isdigit())
+    for pid in pids[:MOST_LISTED]:
+        try:
+            stat = parse_stat(root.read(f"proc/{pid}/stat", 4096))
+        except Unreadable:  # gone meanwhile
+            continue
+        if stat is not None:
+            yield pid, stat
+
+
+def cgroup_of(root: Root, pid: int) -> str:
+    """Where systemd has put it, which tells its unit; with cgroup v1 a controller's path may end above that."""
+    raw = root.read(f"proc/{pid}/cgroup", 1 << 16)
+    lines = [line.split(b":", 2) for line in raw.split(b"\n")]
+    paths = {parts[1]: decode(parts[2]) for parts in lines if len(parts) == 3 and parts[2] != b"/"}
+    return paths.get(b"name=systemd") or paths.get(b"") or parse_cgroup(raw)
+
+
 # PROC_PID_INIT_INO in include/linux/proc_ns.h: the number of the first PID namespace never changes.
 INIT_PID_NAMESPACE = "pid:[4026531836]"
 
 
-def _sees_only_a_container(root: Root) -> bool:
+def sees_only_a_container(root: Root) -> bool:
     """Whether /proc shows the processes of a PID namespace below the node's."""
     try:
         if os.readlink(root.at("proc/self/ns/pid")) == INIT_PID_NAMESPACE:

@@ -29,6 +29,9 @@ class Owners:
         self._containers = Containers(root)
         self._known: dict[int, str] = {}
         self._names: dict[Owner, str] = {}
+        init = self._path(1)
+        self._top = init.removesuffix("/init.scope") if init.endswith("/init.scope") else ""
+        """The cgroup below which this root's systemd keeps its units: of a container that is seen from outside not the top."""
 
     def of(self, pid: int) -> str:
         """A unit's name; namespace/pod as Kubernetes has it, a container's name; else the process."""
@@ -37,10 +40,13 @@ class Owners:
         return self._known[pid]
 
     def owner(self, pid: int) -> Owner:
+        return owner(self._path(pid).removeprefix(self._top))
+
+    def _path(self, pid: int) -> str:
         try:
-            return owner(systemd_path(self._root.read(f"proc/{pid}/cgroup", 1 << 16)))
+            return systemd_path(self._root.read(f"proc/{pid}/cgroup", 1 << 16))
         except Unreadable:
-            return Owner()
+            return ""
 
     def _name(self, whose: Owner) -> str:
         if not (whose.container or whose.pod):

@@ -350,7 +350,7 @@ def _connect(connection: socket.socket, root: Root) -> bool:
         raise Unreadable(f"no D-Bus server listens at /{BUS}")
     if not booted(root):
         raise Unreadable("systemd is not running here")
-    raise Unreadable(f"no D-Bus socket at /{BUS}")
+    raise Unreadable(f"no D-Bus socket at /{BUS} (the agent's chart and unit leave it out unless it is asked for)")
 
 
 def booted(root: Root) -> bool:

@@ -4,6 +4,7 @@ Falls back in this order: walking the kernel's tree by BPF; `cgroup.stat` of eve
 since we listen, if anybody does; one count for the node. Each row of `memcg_walk` says which way it was found.
 """
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from time import thread_time_ns
@@ -19,7 +20,10 @@ from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from exhume.node.memcg_walk import MemcgWalk
+    from exhume.node.zombie_holders import UnreapedProcess
 
 # A walk is repeated at most so often, and only if there are more or fewer zombies by this share: it is cheap, not free (0.2 s
 # for 60,000). Who adds to them meanwhile is seen by cgroup events. After so long it is repeated in any case.
@@ -36,12 +40,48 @@ MOST_GROUPS = 200
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    unit: str
-    pod: str
-    container: str
-    image: str
-    confidence: int
-    how: str
+    unit: str = ""
+    pod: str = ""
+    container: str = ""
+    image: str = ""
+    confidence: int = 0
+    how: str = ""
+
+
+_NOBODY = _Owned()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    path: str
+    example: str
+    home: str
+    zombies: int
+    siblings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Charged:
+    """What holds the zombies of a place, as far as it could be seen."""
+
+    file: int = 0
+    anon: int = 0
+    kernel: int = 0
+    empty: int = 0
+    swap: int = 0
+    unreaped: int = 0
+    parent_pid: int = 0
+    parent_comm: str = ""
+    parent_cgroup: str = ""
+
+
+def _add(recording: Recording, time: int, place: _Place, owned: _Owned, method: str, charged: _Charged | None = None) -> None:
+    held = charged or _Charged()
+    recording["memcg_walk"].add(
+        time, place.path, place.example, place.home, place.zombies, place.siblings, held.file, held.anon, held.kernel,
+        held.empty, owned.unit, owned.pod, owned.container, owned.image, owned.confidence, owned.how, method, held.swap,
+        held.unreaped, held.parent_pid, held.parent_comm, held.parent_cgroup,
+    )  # fmt: skip
 
 
 class Zombies:
@@ -114,6 +154,7 @@ class Zombies:
     def _by_walk(self, recording: Recording, time: int) -> str:
         from exhume.node.memcg_walk import walk
         from exhume.node.zombie_groups import collapse
+        from exhume.node.zombie_holders import Holder, holders
 
         if not self._root.same_kernel():
             raise Unreadable("because only the running kernel can be walked, and this root is another's")
@@ -122,35 +163,48 @@ class Zombies:
         places = seen.places(rows)
         groups = collapse(places)
         live = np.bincount(seen.parent[1:][~seen.dying[1:]], minlength=len(seen)) if len(seen) > 1 else np.zeros(1, int)
+        held = holders(seen, self._root)
+        unreaped = np.zeros(len(seen), bool)
+        unreaped[rows] = held.behind == Holder.UNREAPED_PROCESS
+        of_row = {one.row: one for one in held.processes}
+        anybody = next((one for one, _ in held.parents()), None)
         owners = _Owners(self._root)
-        table = recording["memcg_walk"]
-        other = seen.unevictable_bytes + seen.swap_bytes
-        if seen.kernel_pins:
-            other = other + seen.kernel_bytes
+
+        def charged(members: "NDArray[np.int64]") -> _Charged:
+            count = int(unreaped[members].sum())
+            parent = _parent(of_row, members.tolist()) or anybody if count else None
+            return _Charged(
+                file=int(seen.file_bytes[members].sum()),
+                anon=int((seen.anon_bytes + seen.unevictable_bytes)[members].sum()),
+                kernel=int(seen.pinning_kernel_bytes[members].sum()),
+                empty=int(seen.empty[members].sum()),
+                swap=int(seen.swap_bytes[members].sum()),
+                unreaped=count,
+                parent_pid=parent.parent_pid if parent is not None else 0,
+                parent_comm=parent.parent_comm if parent is not None else "",
+                parent_cgroup=parent.parent_cgroup if parent is not None else "",
+            )
+
         for group in groups[:MOST_GROUPS]:
             members = rows[np.array(group.members)]
-            file, anon, kernel = (int(kind[members].sum()) for kind in (seen.file_bytes, seen.anon_bytes, other))
             home = places[group.members[0]][0]
             siblings = int(live[_home(seen, int(members[0]))])
             owned = owners.of(group.example)
-            table.add(
-                time, group.path, group.example, home, len(members), siblings, file, anon, kernel,
-                int(seen.empty[members].sum()), owned.unit, owned.pod, owned.container, owned.image, owned.confidence,
-                owned.how, seen.method,
-            )  # fmt: skip
+            place = _Place(group.path, group.example, home, len(members), siblings)
+            _add(recording, time, place, owned, seen.method, charged(members))
         if rest := groups[MOST_GROUPS:]:
             many = rows[np.array([member for group in rest for member in group.members])]
-            file, anon, kernel = (int(kind[many].sum()) for kind in (seen.file_bytes, seen.anon_bytes, other))
-            table.add(
-                time, f"({len(rest):,} more places)", rest[0].example, "/", len(many), 0, file, anon, kernel,
-                int(seen.empty[many].sum()), "", "", "", "", 0, "", seen.method,
-            )  # fmt: skip
+            place = _Place(f"({len(rest):,} more places)", rest[0].example, "/", len(many))
+            _add(recording, time, place, _NOBODY, seen.method, charged(many))
         recording.count(time, "memcg_walk_live", len(seen) - len(rows))
         recording.count(time, "memcg_walk_zombies", len(rows))
         recording.count(time, "memcg_walk_moved", int(seen.moved))
         recording.count(time, "memcg_walk_longest_ns", seen.longest_call_ns)
+        if held.exact:
+            recording.count(time, "memcg_walk_unreaped", int(unreaped.sum()))
         moved = "; groups came and went meanwhile" if seen.moved else ""
-        return f"named by walking the kernel's own tree{moved}" + (
+        guessed = f"; which processes hold zombies is estimated: {held.note}" if held.processes and not held.exact else ""
+        return f"named by walking the kernel's own tree{moved}{guessed}" + (
             "" if seen.complete else "; not to its end, it grew too fast"
         )
 
@@ -164,7 +218,6 @@ class Zombies:
             raise Unreadable(note)
         left = whole["dying"]
         owners = _Owners(self._root)
-        table = recording["memcg_walk"]
         method = "cgroup-stat" if whole["method"].startswith("cgroup-stat") else "count"
         below = {row["path"]: row["dying"] for row in rows[1:]}
         for path, dying in sorted(below.items(), key=lambda item: -item[1]):
@@ -172,15 +225,11 @@ class Zombies:
             own = dying - sum(n for other, n in below.items() if other.rsplit("/", 1)[0] == path)
             if own > 0:
                 left -= own
-                owned = owners.of(path)
-                table.add(
-                    time, f"{path}/*", "", path, own, 0, 0, 0, 0, 0, owned.unit, owned.pod, owned.container, owned.image,
-                    owned.confidence, owned.how, method,
-                )  # fmt: skip
+                _add(recording, time, _Place(f"{path}/*", "", path, own), owners.of(path), method)
         if method == "count":
             left -= self._by_events(recording, time, owners)
         if left > 0:
-            table.add(time, "/*", "", "/", left, 0, 0, 0, 0, 0, "", "", "", "", 0, "", method)
+            _add(recording, time, _Place("/*", "", "/", left), _NOBODY, method)
         recording.count(time, "memcg_walk_live", whole["live"])
         recording.count(time, "memcg_walk_zombies", whole["dying"])
         return note
@@ -194,11 +243,8 @@ class Zombies:
 
         dead = [life.path for life in lives(recording["cgroup_events"]) if life.zombie(time)]
         for group in collapse([(parent(path), path[len(parent(path).rstrip("/")) :]) for path in dead]):
-            owned = owners.of(group.example)
-            recording["memcg_walk"].add(
-                time, group.path, group.example, parent(group.example), len(group.members), 0, 0, 0, 0, 0, owned.unit,
-                owned.pod, owned.container, owned.image, owned.confidence, owned.how, "events",
-            )  # fmt: skip
+            place = _Place(group.path, group.example, parent(group.example), len(group.members))
+            _add(recording, time, place, owners.of(group.example), "events")
         return len(dead)
 
 
@@ -208,6 +254,13 @@ def _home(seen: "MemcgWalk", row: int) -> int:
     while above > 0 and seen.dying[above]:
         above = int(seen.parent[above])
     return max(0, above)
+
+
+def _parent(of_row: "dict[int, UnreapedProcess]", rows: list[int]) -> "UnreapedProcess | None":
+    """One of the processes whose parent has not reaped most of those that hold these."""
+    known = [one for row in rows if (one := of_row.get(row)) is not None]
+    (pid, _), *_ = Counter(one.parent_pid for one in known).most_common(1) or [(0, 0)]
+    return next((one for one in known if one.parent_pid == pid), None)
 
 
 class _Owners:

@@ -16,6 +16,8 @@ Read = Callable[[int, int], bytes]
 """Like os.pread of one file: so many bytes, from that offset; fewer at the end of the file."""
 
 MOST_SYMBOLS: Final = 4_000_000
+MOST_FUNCTIONS: Final = 1_500_000
+"""Reading them takes about 80 bytes each at its peak, which has to fit into RLIMIT_AS of the sandbox."""
 _LARGEST_TABLE: Final = 128 << 20
 _MOST_SECTIONS: Final = 1 << 18
 _MOST_SEGMENTS: Final = 1024
@@ -57,6 +59,10 @@ SYMBOL = {
     2: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]),
     1: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]),
 }
+# What is kept of a symbol until its table is in order. Section 0: not known.
+_FUNCTION = np.dtype(
+    [("start", "<u8"), ("size", "<u8"), ("name", "<u4"), ("section", "<u2"), ("binding", "u1"), ("label", "?")]
+)
 
 
 class Malformed(Exception):
@@ -270,45 +276,53 @@ def _table(read: Read, bits: int, sections: NDArray[np.void], index: int, machin
         return None
     executable = (sections["flags"] & _SHF_EXECINSTR) != 0
     section_ends = sections["address"].astype(np.uint64) + np.minimum(sections["size"].astype(np.uint64), np.uint64(TOP - 1))
-    parts = []
+    parts, total = [], 0
     for first in range(0, count, CHUNK):
         symbols = rows_at(read, kind, offset + first * kind.itemsize, min(CHUNK, count - first))
         if not len(symbols):
             break
-        parts.append(_functions(symbols, executable, section_ends, strings_size, machine in (EM_386, EM_X86_64)))
-    if not parts:
+        part = _functions(symbols, executable, strings_size, machine in (EM_386, EM_X86_64))
+        total += len(part)
+        if total > MOST_FUNCTIONS:
+            raise Malformed(f"it has more than {MOST_FUNCTIONS / 1e6:g} million functions")
+        parts.append(part)
+    if not total:
         return None
-    starts, sizes, limits = (np.concatenate([part[at] for part in parts]) for at in range(3))
-    names = np.concatenate([part[3] for part in parts])
-    binding = np.concatenate([part[4] for part in parts])
-    labels = np.concatenate([part[5] for part in parts])
-    if not len(starts):
-        return None
+    functions = np.concatenate(parts)
+    parts.clear()
+    starts = functions["start"].copy()
     if machine == EM_ARM:
         starts &= ~np.uint64(1)
     order = np.argsort(starts)
-    starts, sizes, limits, labels = starts[order], sizes[order], limits[order], labels[order]
+    starts, functions = starts[order], functions[order]
+    del order
+    labels = functions["label"]
     if labels.any():
         firm = ~labels
         ends = np.empty_like(starts)
-        ends[firm] = _ends(starts[firm], sizes[firm], limits[firm], starts[firm])
-        ends[labels] = _ends(starts[labels], sizes[labels], limits[labels], starts)
+        ends[firm] = _ends(starts[firm], functions[firm], section_ends, starts[firm])
+        ends[labels] = _ends(starts[labels], functions[labels], section_ends, starts)
         kept = firm.copy()
         kept[labels] = _free(starts[labels], starts[firm], ends[firm])
-        starts, ends, order = starts[kept], ends[kept], order[kept]
+        starts, ends, functions = starts[kept], ends[kept], functions[kept]
     else:
-        ends = _ends(starts, sizes, limits, starts)
-    return Table(starts, ends, names[order], binding[order], strings, strings_size)
+        ends = _ends(starts, functions, section_ends, starts)
+    return Table(starts, ends, functions["name"].copy(), functions["binding"].copy(), strings, strings_size)
 
 
 def _ends(
-    starts: NDArray[np.uint64], sizes: NDArray[np.uint64], limits: NDArray[np.uint64], others: NDArray[np.uint64]
+    starts: NDArray[np.uint64], functions: NDArray[np.void], section_ends: NDArray[np.uint64], others: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
     """A symbol without a size goes on to the next one of the others, or to the end of its section."""
-    ends = starts + sizes
-    open_ended = np.flatnonzero(sizes == 0)
-    following = np.append(others, np.uint64(TOP - 1))[others.searchsorted(starts[open_ended], "right")]
-    ends[open_ended] = np.maximum(np.minimum(following, limits[open_ended]), starts[open_ended] + np.uint64(1))
+    ends: NDArray[np.uint64] = starts + functions["size"]
+    open_ended = np.flatnonzero(functions["size"] == 0)
+    above = np.append(others, np.uint64(TOP - 1))
+    for first in range(0, len(open_ended), CHUNK):
+        rows = open_ended[first : first + CHUNK]
+        begin, section = starts[rows], functions["section"][rows]
+        following = above[others.searchsorted(begin, "right")]
+        limits = np.where(section > 0, section_ends[section], np.uint64(TOP - 1))
+        ends[rows] = np.maximum(np.minimum(following, limits), begin + np.uint64(1))
     return ends
 
 
@@ -319,14 +333,8 @@ def _free(addresses: NDArray[np.uint64], starts: NDArray[np.uint64], ends: NDArr
 
 
 def _functions(
-    symbols: NDArray[np.void],
-    executable: NDArray[np.bool_],
-    section_ends: NDArray[np.uint64],
-    strings_size: int,
-    local_labels: bool,
-) -> tuple[
-    NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint8], NDArray[np.bool_]
-]:
+    symbols: NDArray[np.void], executable: NDArray[np.bool_], strings_size: int, local_labels: bool
+) -> NDArray[np.void]:
     kind, binding = symbols["info"] & 15, symbols["info"] >> 4
     section = symbols["section"].astype(np.int64)
     known = (section > 0) & (section < len(executable))
@@ -341,8 +349,9 @@ def _functions(
     wanted &= (symbols["name"] > 0) & (symbols["name"].astype(np.int64) < strings_size)
     values = symbols["value"].astype(np.uint64)
     wanted &= (values > 0) & (values < np.uint64(TOP - 1))
-    rows = symbols[wanted]
-    limits = np.where(known, section_ends[section], np.uint64(TOP - 1))[wanted]
-    starts = values[wanted]
-    sizes = np.minimum(rows["size"].astype(np.uint64), np.uint64(TOP) - starts)
-    return starts, sizes, limits, rows["name"].astype(np.uint32), binding[wanted], labels[wanted]
+    found = np.empty(np.count_nonzero(wanted), _FUNCTION)
+    found["start"] = values[wanted]
+    found["size"] = np.minimum(symbols["size"][wanted].astype(np.uint64), np.uint64(TOP) - found["start"])
+    found["name"], found["binding"] = symbols["name"][wanted], binding[wanted]
+    found["section"], found["label"] = section[wanted], labels[wanted]
+    return found

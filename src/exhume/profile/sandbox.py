@@ -1,6 +1,7 @@
-"""What the reader of tenants' files gives up before its first byte: user, capabilities, files, memory, system calls."""
+"""What the reader of tenants' files gives up before it reads any: user, capabilities, files, memory, system calls."""
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -9,7 +10,9 @@ import tempfile
 from typing import Final
 
 _NOBODY: Final = 65534  # DEFAULT_OVERFLOWUID of include/linux/highuid.h
-_MEMORY: Final = 1 << 30
+MEMORY: Final = 256 << 20
+"""RLIMIT_AS. Python, numpy and their libraries take 100 MiB of it; a symbol table of elf.MOST_FUNCTIONS takes 110 MiB more at
+its peak. With agent.memory_limit_mib it stays below the memory limits of the unit and the chart."""
 _FILES: Final = 512
 
 # include/uapi/linux/prctl.h, include/uapi/linux/seccomp.h
@@ -17,6 +20,15 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_
 _SECCOMP_MODE_FILTER: Final = 2
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_ALLOW, _ERRNO with EPERM, _KILL_PROCESS
 _LAST_CAPABILITY: Final = 63
+_CAPABILITY_VERSION_3: Final = 0x20080522  # include/uapi/linux/capability.h
+
+# include/uapi/linux/landlock.h; the numbers of its calls are the same on every machine (include/uapi/asm-generic/unistd.h).
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
+_LANDLOCK_VERSION: Final = 1
+_LANDLOCK_FILES: Final = {1: 13, 2: 14, 3: 15, 5: 16}
+"""By version of its interface: how many rights to files it knows."""
+_LANDLOCK_NET, _LANDLOCK_SCOPES = 4, 6
+"""From these versions on it knows two rights to TCP, and two scopes: abstract sockets and signals."""
 
 # struct seccomp_data: the number of the call at 0, the machine at 4. Classic BPF: load word, jump if equal, return.
 _LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -39,12 +51,21 @@ _CALLS: Final = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter() -> None:
-    """Give up all that can be given up. As root every step must work; without, each does what it may."""
+def enter() -> tuple[str, ...]:
+    """Give up all that can be given up, and return what could not be, a phrase each.
+
+    With CAP_SETUID, CAP_SETGID and CAP_SYS_CHROOT the process becomes nobody in an empty root. Without them (the unit and the
+    chart have none of the three) it keeps its user and root. In both cases it keeps no capability, can gain none, and can open
+    nothing: by seccomp and by Landlock. Raises OSError where the kernel has neither of the two, or where a step fails that
+    cannot fail.
+    """
+    missing = []
     root = os.geteuid() == 0
-    _leave_files(root)
+    _must(_PR_SET_NO_NEW_PRIVS, 1)  # seccomp and Landlock ask for it
+    if root:
+        missing += _leave_files()
     for limit, most in (
-        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
@@ -53,27 +74,24 @@ def enter() -> None:
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
     if root:
-        for capability in range(_LAST_CAPABILITY + 1):
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-        os.setgroups([])
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    _must(_PR_SET_NO_NEW_PRIVS, 1)
+        missing += _leave_user()
+    _drop_capabilities()
     _must(_PR_SET_DUMPABLE, 0)
     _must(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of user took the one we had
-    _filter_calls()
+    closed = [_deny_files(), _filter_calls()]
+    if all(closed):
+        raise PermissionError(errno.EPERM, "; ".join(closed))
+    return (*missing, *filter(None, closed))
 
 
 def _must(what: int, argument: int) -> None:
-    """These cannot fail on any kernel we run on; where one does, nobody's file is read."""
+    """These cannot fail on any kernel we run on. If one does, no file is read."""
     if _libc.prctl(what, argument, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {what}")
 
 
-def _leave_files(root: bool) -> None:
+def _leave_files() -> list[str]:
     """Into a directory that is empty, and is not there any more."""
-    if not root:
-        return
     try:
         place = tempfile.mkdtemp(prefix="exhume-")
         fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,20 +99,60 @@ def _leave_files(root: bool) -> None:
         os.fchdir(fd)
         os.chroot(".")
         os.close(fd)
-    except OSError:  # a full disk, or no CAP_SYS_CHROOT: a user without rights and without open(2) is left
-        pass
+    except OSError as error:
+        return [f"no chroot ({error.strerror})"]
+    return []
 
 
-def _filter_calls() -> None:
-    """Refuse every system call that is not in the list. Where there is no seccomp, the rest has to do."""
+def _leave_user() -> list[str]:
+    """The bounding set goes where CAP_SETPCAP is held; without it no_new_privs keeps execve(2) from adding capabilities."""
+    for capability in range(_LAST_CAPABILITY + 1):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    try:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    except PermissionError as error:
+        return [f"it stays user {os.geteuid()} ({error.strerror})"]
+    return []
+
+
+def _drop_capabilities() -> None:
+    """All of them: effective, permitted, inheritable. Giving up is always allowed."""
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    if _libc.capset(header, bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _deny_files() -> str:
+    """By Landlock: no file is opened, made, run or removed by its path. Descriptors that others opened are not affected."""
+    version = _libc.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION)
+    if version < 1:
+        return f"no Landlock ({os.strerror(ctypes.get_errno())})"
+    files = max(count for since, count in _LANDLOCK_FILES.items() if since <= version)
+    wanted = [(1 << files) - 1, *([3] if version >= _LANDLOCK_NET else []), *([3] if version >= _LANDLOCK_SCOPES else [])]
+    rules = struct.pack(f"={len(wanted)}Q", *wanted)  # struct landlock_ruleset_attr
+    ruleset = _libc.syscall(_LANDLOCK_CREATE, rules, len(rules), 0)
+    if ruleset < 0:
+        return f"no Landlock ({os.strerror(ctypes.get_errno())})"
+    failed = _libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0) != 0
+    reason = f"no Landlock ({os.strerror(ctypes.get_errno())})" if failed else ""
+    os.close(ruleset)
+    return reason
+
+
+def _filter_calls() -> str:
+    """Refuse every system call that is not in the list."""
     machine = os.uname().machine
     if machine not in _MACHINES:
-        return
+        return f"no seccomp filter (the numbers of system calls on {machine} are not known)"
     calls = [numbers[machine == "aarch64"] for numbers in _CALLS.values()]
     code = filter_code(_MACHINES[machine], [call for call in calls if call is not None])
     program = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(code) // 8, ctypes.addressof(program))  # struct sock_fprog
-    _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, head, 0, 0)
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, head, 0, 0) != 0:
+        return f"no seccomp filter ({os.strerror(ctypes.get_errno())})"
+    return ""
 
 
 def filter_code(machine: int, calls: list[int]) -> bytes:

@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from typing import Final
 
 import exhume
 from exhume.profile.symbol_messages import LARGEST, Garbled, Reply, Request, Told, unpack_reply
+from exhume.python import python
+from exhume.text import decode
 
 OVERDUE_S: Final = 3.0
 """Children end themselves when a file takes two seconds; one that has not after three hangs in the kernel."""
@@ -29,6 +30,10 @@ class Child:
     process: subprocess.Popen[bytes]
     socket: socket.socket
     ready: bool = False
+    missing: str = ""
+    """What of its sandbox it could not have."""
+    refused: str = ""
+    """Why it did not start."""
     alive: bool = True
     hung: bool = False
     """Whether it was given up while it still ran."""
@@ -70,7 +75,9 @@ class Child:
                 break
             self.since, self.unheard_since = time.monotonic(), None
             if reply.told is Told.READY:
-                self.ready = True
+                self.ready, self.missing = True, decode(reply.body)
+            elif not self.ready and reply.told is Told.FAILED:
+                self.refused, self.alive = decode(reply.body), False
             elif reply.told is Told.BEGIN:
                 self.current = reply.key
             else:
@@ -87,9 +94,11 @@ class Child:
         return now - (self.since if not self.ready else self.unheard_since or now) > START_S
 
     def kill(self) -> None:
+        """A child ends when its socket is closed. The signal is for one that is busy or hangs; without CAP_KILL it is not
+        allowed to reach one that became another user, which its own alarm ends then."""
         self.socket.close()
         if self.process.returncode is None:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(self.process.pid, signal.SIGKILL)  # its own send_signal would reap it, and with it what it cost
 
     def cpu_ns(self) -> int:
@@ -164,7 +173,7 @@ def _start(module: str, control: socket.socket, link: socket.socket, *more: str)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
     numbers = map(str, (os.getpid(), control.fileno(), link.fileno()))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", f"exhume.profile.{module}", *numbers, *more],
+        python("-m", f"exhume.profile.{module}", *numbers, *more),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

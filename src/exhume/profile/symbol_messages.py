@@ -42,6 +42,7 @@ class Told(IntEnum):
     """Of a reply."""
 
     READY = 1
+    """With what of its sandbox the child could not have."""
     BEGIN = 2
     FUNCTIONS = 3
     END = 4
@@ -50,12 +51,14 @@ class Told(IntEnum):
     GONE = 6
     """The reader does not have the image, or not any more."""
     FAILED = 7
-    """For good."""
+    """For good. Before READY: the child cannot start, and why."""
     MISSED = 8
     """Not this time."""
     OPENED = 9
     CLOSED = 11
     """The opener is done with a file that the reader has."""
+    DENIED = 12
+    """For good, because a capability is not held."""
     LATER = 10
     """The answer needs more of a file that grows, which is not read again at once."""
 

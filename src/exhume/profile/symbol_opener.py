@@ -39,6 +39,10 @@ class Missed(Exception):
     """Nothing could be opened now; another process may still lead there."""
 
 
+class Denied(Unreadable):
+    """It may be opened, by a process with more rights."""
+
+
 class Mapping(NamedTuple):
     """A line of /proc/PID/maps."""
 
@@ -274,11 +278,18 @@ def _file_system(fd: int) -> int:
     return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF
 
 
+_NEEDED: Final = {
+    "the process": "CAP_SYS_PTRACE",  # proc(5): PTRACE_MODE_READ
+    "the mapped file": "CAP_CHECKPOINT_RESTORE",  # proc_map_files_get_link in fs/proc/base.c
+    "the file": "CAP_DAC_READ_SEARCH",
+}
+
+
 def _refused(what: str, error: OSError) -> Missed | Unreadable:
     if error.errno in _GONE:
         return Missed(f"{what} is gone")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return Unreadable(f"{what} is not readable without root")
+        return Denied(f"{what} is not readable without {'root' if os.geteuid() else _NEEDED[what]}")
     return Unreadable(f"{what} cannot be opened: {os.strerror(error.errno or 0)}")
 
 
@@ -296,7 +307,8 @@ def serve(control: socket.socket, link: socket.socket, opener: Opener) -> None:
             except Missed as reason:
                 reply = Reply(Told.MISSED, request.key, str(reason).encode())
             except Unreadable as reason:
-                reply = Reply(Told.FAILED, request.key, str(reason).encode())
+                told = Told.DENIED if isinstance(reason, Denied) else Told.FAILED
+                reply = Reply(told, request.key, str(reason).encode())
         control.send(reply.pack())
         if fd >= 0:
             socket.send_fds(link, [packet], [fd])  # waits while the reader is busy with what came before

@@ -192,11 +192,12 @@ class Reader:
         self._images: OrderedDict[int, tuple[Image, float]] = OrderedDict()
         self._later: list[Request] = []
 
-    def serve(self) -> None:
+    def serve(self, missing: str = "") -> None:
+        """`missing`: what of the sandbox could not be had."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._link, select.POLLIN)
-        self._tell(Reply(Told.READY, 0))
+        self._tell(Reply(Told.READY, 0, missing.encode()))
         while True:
             ready = dict(poll.poll(self._patience_ms()))
             if self._control.fileno() in ready:
@@ -341,9 +342,13 @@ def main(arguments: list[str]) -> None:
     parent, control_fd, link_fd = (int(argument) for argument in arguments[:3])
     begin(parent)
     control, link = socket.socket(fileno=control_fd), socket.socket(fileno=link_fd)
-    sandbox.enter()
     with suppress(BrokenPipeError, ConnectionResetError, Garbled):
-        Reader(control, link).serve()
+        try:
+            missing = sandbox.enter()
+        except OSError as error:
+            control.send(Reply(Told.FAILED, 0, f"it cannot give up its rights: {error.strerror}".encode()).pack())
+            return
+        Reader(control, link).serve("; ".join(missing))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ _MOST_NOTES: Final = 64
 _LONGEST_PAUSE_S: Final = 60.0
 _FORGIVEN_S: Final = 600.0
 _LONGEST_PATH: Final = 4096
+_CLOSED: Final = "closed"
 
 
 class Image(NamedTuple):
@@ -100,6 +101,9 @@ class UserSymbols:
         """Killed, and not gone yet."""
         self._dead_cpu_ns = 0
         self._failed_starts = 0
+        self._denied: dict[int, str] = {}
+        """Why not, by the key of an image that needs more rights."""
+        self._missing = ""
         self._faults = 0
         self._not_before = 0.0
         self._off = ""
@@ -144,6 +148,20 @@ class UserSymbols:
         found, self._ready = self._ready, []
         return found
 
+    @property
+    def reason(self) -> str:
+        """Why programs have no names, or not all of them; else what of its sandbox the reader does without."""
+        if self._off and self._off != _CLOSED:
+            return f"only the kernel's functions have names: {self._off}"
+        found = []
+        if self._denied:
+            of = sum(asked.image.kind in ("elf", "perf-map") for asked in self._images.values())
+            why = next(iter(self._denied.values()))
+            found.append(f"only some programs have names: {len(self._denied)} of {of} files were not opened ({why})")
+        if self._missing:
+            found.append(f"the symbol reader's sandbox is without: {self._missing}")
+        return "; ".join(found)
+
     def notes(self) -> dict[str, str]:
         return dict(self._notes)
 
@@ -167,7 +185,7 @@ class UserSymbols:
         self._dead = []
         self._queue.clear()
         self._pending = 0
-        self._off = self._off or "closed"
+        self._off = self._off or _CLOSED
 
     # What children say
 
@@ -208,10 +226,12 @@ class UserSymbols:
         elif reply.told is Told.MISSED and not asked.build_id:
             self._note(asked, decode(reply.body))
             self._finish(reply.key, asked)
-        elif reply.told in (Told.MISSED, Told.FAILED) and asked.build_id:
+        elif reply.told in (Told.MISSED, Told.FAILED, Told.DENIED) and asked.build_id:
             asked.no_debug, asked.build_id = True, b""
             self._ask_again(reply.key, asked)
-        elif reply.told is Told.FAILED:
+        elif reply.told in (Told.FAILED, Told.DENIED):
+            if reply.told is Told.DENIED:
+                self._denied[reply.key] = decode(reply.body)
             self._fail(reply.key, decode(reply.body))
 
     def _finish(self, key: int, asked: _Asked) -> None:
@@ -266,7 +286,7 @@ class UserSymbols:
             try:
                 children = self._children = Children(self._root, self._cache)
             except OSError as error:
-                self._off = f"the children that read symbols could not be started: {os.strerror(error.errno or 0)}"
+                self._off = f"the symbol reader does not start: {os.strerror(error.errno or 0)}"
                 self._give_up()
                 return
         for _ in range(len(self._queue)):
@@ -286,7 +306,7 @@ class UserSymbols:
         broken = [child for child in children.both if not child.alive or child.overdue()]
         if not broken:
             if all(child.ready for child in children.both):
-                self._failed_starts = 0
+                self._failed_starts, self._missing = 0, children.reader.missing
             return
         self._failed_starts += any(not child.ready for child in broken)
         for child in broken:
@@ -299,7 +319,10 @@ class UserSymbols:
         if sum(child.hung for child in self._dead) >= _MOST_STUCK:
             self._off = "too many files of this node hang when they are opened"
         if self._failed_starts >= _MOST_FAILED_STARTS:
-            self._off = "the children that read symbols do not start"
+            self._off = "the symbol reader does not start"
+        for child in broken:
+            if child.refused:
+                self._off = f"the symbol reader does not start: {child.refused}"
         for key, asked in reversed(self._images.items()):
             asked.loaded, asked.build_id = False, b""
             if asked.sent:

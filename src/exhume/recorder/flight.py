@@ -289,7 +289,8 @@ class Flight:
         if self._profiler is None or self._sampler is None:
             told.append((now, "samples", "off", self.off, 0))
         else:
-            reason = "; ".join(filter(None, (self._profiler.kernel.reason, self._sampler.reason)))
+            names = self._symbols.reason if self._symbols is not None else ""
+            reason = "; ".join(filter(None, (names, self._profiler.kernel.reason, self._sampler.reason)))
             told.append((now, "samples", "on", reason, state.sampling))
         return told
 

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 
 import numpy as np
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.recorder.foreign import SAMPLED, Brought, File, known_formats, open_file, place, tell_clock, tell_file
 from exhume.recording.arrays import unique
@@ -20,6 +21,8 @@ _TIMED = ("samples", "events")
 _NAMES = ("frames", "stacks", "threads")
 _PART_NS = 60_000_000_000
 _NEVER = -(1 << 60)
+# 146 years, since the epoch or since boot: a later time is damage, and might not fit once it is moved to another axis.
+_LATEST_NS = 1 << 62
 _UNBOUNDED = 1 << 60
 # Samples after which a segment ends: it is sealed while the next ones are read.
 _MOST_UNSEALED = 200_000
@@ -42,10 +45,14 @@ def bring_in(
     kept: bool = True,
 ) -> Brought:
     """Read these files, or those in these directories, into a new recording. `kept`: it stays, and not only for one look."""
+    budget.current().made(directory)
     brought = Brought()
     opened = _open_all(paths, wanted or Wanted(), brought)
     try:
         _bring(opened, directory, anchor, brought, progress, kept)
+    except OverflowError:
+        shown = ", ".join(printable(path) for path in paths[:3])
+        raise ExhumeError(f"{shown} cannot be read: its times are larger than any clock's") from None
     finally:
         for file in opened:
             file.source.close()
@@ -204,11 +211,13 @@ class _Told:
 
 def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writer) -> Iterator[Recording]:
     """Batches on the recording's axis, none longer than a minute, each with its anchors and the first with its sources."""
-    content, told, early = file.content, False, dict.fromkeys(_TIMED, 0)
+    content, told, early, late = file.content, False, dict.fromkeys(_TIMED, 0), 0
     names: Recording | None = None
     for batch in content.batches(ids):
         for table in _TIMED:
-            early[table] += int((batch[table].ints("time") + offset < 0).sum())
+            times = batch[table].ints("time") + offset
+            early[table] += int((times < 0).sum())
+            late += int((times >= _LATEST_NS).sum())
         if names is not None:
             _tell_names(names, batch)
         names = batch  # of one that was left out: what comes later may have them
@@ -233,6 +242,8 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
         if number:
             those = f"{table[:-1]} is" if number == 1 else f"{table} are"
             content.notes.append(f"{number:,} {those} from before the machine was booted: left out, there is no time for them")
+    if late:
+        content.notes.append(f"{late:,} of its rows have a time that no clock shows: left out")
 
 
 def _tell_names(before: Recording, batch: Recording) -> None:
@@ -264,7 +275,9 @@ def _parts(batch: Recording, offset: int) -> Iterator[Recording]:
     if not timed:
         return
     minutes = {name: (batch[name].ints("time") + offset) // _PART_NS for name in timed}
-    minutes = {name: np.where(found < 0, _NEVER, found) for name, found in minutes.items()}
+    minutes = {
+        name: np.where((found < 0) | (found >= _LATEST_NS // _PART_NS), _NEVER, found) for name, found in minutes.items()
+    }
     told = {one for found in minutes.values() for one in unique(found).tolist()} - {_NEVER}
     for at, minute in enumerate(sorted(told)):
         rows = Recording(batch.node)

@@ -78,7 +78,7 @@ class LatencyProbes(threading.Thread):
             self.failure = error
             self._say(WINDOWS, "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
         finally:
-            for part in (self._hot, self._rare, self._paths):
+            for part in (self._hot, self._rare):
                 if part is not None:
                     part.close()
 

@@ -6,8 +6,9 @@ a process with threads may hang for ever.
 """
 
 import os
-import sys
 from collections.abc import Sequence
+
+from exhume.python import python
 
 _BECOME = """\
 import ctypes, os, sys
@@ -20,4 +21,4 @@ except OSError as error: sys.exit(f"{sys.argv[2]} cannot be run: {error.strerror
 
 def leashed(command: Sequence[str]) -> list[str]:
     """The same command, as a child that does not outlive the thread that starts it. Its process id stays the same."""
-    return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command]
+    return python("-I", "-S", "-c", _BECOME, str(os.getpid()), *command)

@@ -6,7 +6,6 @@ incident once a minute. A verdict that names no cause, or that did not come, is 
 what goes on is renewed now and then.
 """
 
-import json
 import os
 import subprocess
 import threading
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from exhume.recorder.leash import leashed
 from exhume.recorder.trigger import Incident
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 Report = dict[str, Any]
 """As `exhume diagnose --json` prints it: exhume.report/1."""
@@ -212,7 +211,7 @@ class Verdicts:
                 child.kill()
                 raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
         try:
-            report: Report = json.loads(printed)
+            report: Report = from_json(printed)
             _ = report["health"], report["verdict"]["cause"], report["verdict"]["subject"]
         except (ValueError, KeyError, TypeError):
             last = said.decode(errors="backslashreplace").strip().rpartition("\n")[2]

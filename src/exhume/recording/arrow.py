@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from exhume.errors import ExhumeError
 from exhume.recording.recording import Ints, Labels, Table
 from exhume.recording.schema import TABLES, Column, Kind
+from exhume.text import from_json
 
 try:
     import pyarrow as pa
@@ -95,7 +96,7 @@ def label_json(pairs: Labels) -> str:
 def json_labels(text: str) -> Labels:
     """Whatever is not a JSON object of texts comes from a damaged file, and has no labels."""
     try:
-        pairs = json.loads(text)
+        pairs = from_json(text)
     except ValueError:
         return ()
     return tuple((key, str(value)) for key, value in pairs.items()) if isinstance(pairs, dict) else ()

@@ -89,7 +89,11 @@ class ChapterReader:
         if not span.sealed:
             stream = self.table(span, table)
             return len(stream[TABLES[table].columns[0].name]) if stream is not None else 0
-        file = files.opened(os.path.join(self.path, span.name, f"{table}.parquet"))
+        try:
+            file = files.opened(os.path.join(self.path, span.name, f"{table}.parquet"))
+        except OSError as error:
+            self._note(f"{span.name}/{table}.parquet", f"cannot be read: {error.strerror}")
+            return 0
         if file is None:
             return 0
         with file:
@@ -112,14 +116,14 @@ class ChapterReader:
         return set(np.concatenate(found).tolist()) if found else set()
 
     def _dictionary(self, table: str) -> bytes | None:
-        data = files.read(os.path.join(self.path, f"{table}.parquet"))
+        data = self._content(f"{table}.parquet")
         if data is None and any(span.sealed and self.sampled(span) for span in self.spans) and self._needs(table):
             self._note(f"{table}.parquet", "is not there: names are missing")
         return data
 
     def _needs(self, table: str) -> bool:
         """Whether there should be one: samples without a stack need no frames."""
-        data = files.read(os.path.join(self.path, "stacks.parquet")) if table == "frames" else None
+        data = self._content("stacks.parquet") if table == "frames" else None
         try:
             return data is None or bool(plain.columns("stacks", parquet.read(data, "stacks"))["frames"].lengths.any())
         except arrow.DAMAGE:
@@ -141,7 +145,10 @@ class ChapterReader:
         return data
 
     def _file(self, span: Span, table: str) -> bytes | None:
-        name = f"{span.name}/{table}.{'parquet' if span.sealed else 'arrows'}"
+        return self._content(f"{span.name}/{table}.{'parquet' if span.sealed else 'arrows'}")
+
+    def _content(self, name: str) -> bytes | None:
+        """Of a file of the chapter; None where it is not there or cannot be read."""
         try:
             return files.read(os.path.join(self.path, name))
         except OSError as error:
@@ -174,4 +181,6 @@ def next_ids(path: str) -> dict[str, int]:
 
 
 def _brief(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "it needs more memory than a file of its size may use"
     return printable(str(error).split("\n", 1)[0], 80)

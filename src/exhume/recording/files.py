@@ -1,13 +1,50 @@
 """Files of a recording: made for root alone, never through a symbolic link, whole or not at all."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 
+from exhume import budget
+from exhume.errors import Refused
 from exhume.recording.layout import CHAPTER_FILES, SEGMENT_FILES, TEMPORARY
+from exhume.text import from_path, printable
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40  # MAXSYMLINKS of the kernel
+
+
+def without_links(path: str) -> str:
+    """The same place with no symbolic link in its path, whether it is there yet or not.
+
+    Only links of root, of this user and of the user of sudo are followed: any other user's could lead root anywhere.
+    """
+    trusted = {0, os.geteuid()} | ({int(uid)} if (uid := os.environ.get("SUDO_UID", "")).isdecimal() else set())
+    done, left, links = "/", os.path.abspath(path).split("/")[::-1], 0
+    while left:
+        part = left.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = os.path.dirname(done)
+            continue
+        here = os.path.join(done, part)
+        try:
+            found = os.lstat(here)
+        except OSError:  # not there, or not to be seen: making it says why
+            return os.path.join(here, *(each for each in reversed(left) if each))
+        if not stat.S_ISLNK(found.st_mode):
+            done = here
+            continue
+        links += 1
+        if found.st_uid not in trusted or links > _MOST_LINKS:
+            why = f"of user {found.st_uid}" if found.st_uid not in trusted else "that leads in circles"
+            raise Refused(f"{printable(from_path(here))} is a symbolic link {why}: name the directory itself")
+        target = os.readlink(here)
+        done = "/" if target.startswith("/") else done
+        left += target.split("/")[::-1]
+    return done
 
 
 @contextmanager
@@ -20,11 +57,20 @@ def directory(path: str, at: int | None = None) -> Iterator[int]:
 
 
 def opened(name: str, at: int | None = None) -> FileIO | None:
-    """None: not there. Whatever lies there under our names, a FIFO too, does not hold us up."""
+    """None: not there. OSError for a FIFO or a device, which is not read. Below `at` are the recorder's own files."""
     try:
-        return FileIO(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=at), "rb")
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=at)
     except FileNotFoundError:
         return None
+    file = FileIO(fd, "rb")
+    try:
+        budget.refuse_special(fd, name)
+    except OSError:
+        file.close()
+        raise
+    if at is None:
+        budget.current().opened(fd, name)
+    return file
 
 
 def read(name: str, at: int | None = None) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.recording import layout, plain
 from exhume.recording.arrays import among, unique
@@ -20,7 +21,7 @@ from exhume.recording.schema import TABLES
 from exhume.recording.sealing import order_of
 from exhume.recording.summary import Summary, between, join
 from exhume.recording.tally import Tally, merge, tally
-from exhume.text import printable
+from exhume.text import decode, printable
 
 Answer = TypeVar("Answer")
 
@@ -334,6 +335,9 @@ class Folder:
                 nearest = int(np.abs(table["time"] - time).argmin())
                 plain.fill(recording["anchors"], plain.take(table, np.array([nearest])))
                 return
+        if any(len(table) for table in recording.tables.values()):  # damaged: rows without an anchor
+            begin = self._chapters[-1].chapter.begin
+            recording["anchors"].add(begin["time"], begin["monotonic"], begin["boot"], begin["real"], -1)
 
     def _load_samples(
         self,
@@ -436,7 +440,6 @@ def _fill_summary(recording: Recording, summary: Summary) -> None:
 
 def _pinned(path: str) -> str:
     try:
-        with open(os.path.join(path, layout.PINNED), encoding="utf-8", errors="backslashreplace") as file:
-            return file.read(1_000).strip() or "pinned"
+        return decode(budget.read(os.path.join(path, layout.PINNED), 1_000, regular=True)).strip() or "pinned"
     except OSError:
         return ""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.recording.recording import Node, Recording
 from exhume.text import from_path, printable
@@ -130,6 +131,7 @@ class Input:
         told = os.fstat(self._raw.fileno())
         self.size = told.st_size if _regular(told) else 0
         """Bytes on disk; 0 for a pipe."""
+        budget.current().opened(self._raw.fileno(), self.path)
         self.changed_ns = told.st_mtime_ns if _regular(told) else 0
         self._unpacker: zlib._Decompress | None = None
         self._left = b""
@@ -253,6 +255,7 @@ class Input:
                 if found:
                     return found
                 raise self._damage from None
+            budget.current().unpacked(len(found))
             self._left = self._unpacker.unconsumed_tail
             self._begun = self._begun or bool(data)
             if self._unpacker.eof:  # another one may follow, as after `cat a.gz b.gz`
@@ -268,6 +271,8 @@ class Input:
             found = self._raw.read(_READ) or b""
         except OSError as error:
             raise ExhumeError(f"{self.name} cannot be read at byte {self.at}: {error.strerror}") from error
+        if not self.size:
+            budget.current().received(len(found))
         if self.heard is not None:
             self.heard()
         return found

@@ -16,10 +16,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.recording.recording import Node
 from exhume.recording.schema import TABLES, VERSION
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 MARK = "recording.json"
 LOCK = "lock"
@@ -28,10 +29,13 @@ PINNED = "pinned"
 OPEN = "open-"
 TEMPORARY = "tmp-"
 DICTIONARIES = ("frames", "stacks", "threads")
+LARGEST_TEXT = 1 << 20
+"""Bytes of recording.json, chapter.json and pinned: each has less than a few thousand."""
 MILLISECOND = 1_000_000
 LATE_NS = 2_000_000_000
 """Rows may come late: samples wait in their ring, lines in the journal. So far beyond its name a segment is looked into."""
 
+_LATEST_NS = 1 << 62  # 146 years: times are 64 bits wide, and sums of two must be
 _FAMILY = "exhume.recording/"
 _CHAPTER_NAME = re.compile(r"\d{8}T\d{6}Z(-\d{1,4})?")
 _SEALED_NAME = re.compile(r"(\d{13,16})-(\d{13,16})")
@@ -70,10 +74,14 @@ def is_chapter(name: str) -> bool:
 def span(name: str) -> Span | None:
     """None: not the name of a segment."""
     if match := _SEALED_NAME.fullmatch(name):
-        return Span(name, int(match[1]) * MILLISECOND, int(match[2]) * MILLISECOND, True)
+        return Span(name, _time(match[1]), _time(match[2]), True)
     if match := _OPEN_NAME.fullmatch(name):
-        return Span(name, int(match[1]) * MILLISECOND, int(match[1]) * MILLISECOND, False)
+        return Span(name, _time(match[1]), _time(match[1]), False)
     return None
+
+
+def _time(milliseconds: str) -> int:
+    return min(int(milliseconds) * MILLISECOND, _LATEST_NS)
 
 
 def spans(names: list[str]) -> list[Span]:
@@ -104,10 +112,13 @@ def chapter_text(chapter: Chapter) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
 def check_version(document: Any, path: str) -> None:
     """A sentence for people where this is not a recording, or one that we are too old for."""
     schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(schema, str) or not schema.startswith(_FAMILY) or not schema.removeprefix(_FAMILY).isdecimal():
+    if not isinstance(schema, str) or not schema.startswith(_FAMILY) or not _NUMBER.fullmatch(schema.removeprefix(_FAMILY)):
         raise ExhumeError(f"{printable(path)} is not a recording: its {MARK} says nothing of a schema of exhume")
     if int(schema.removeprefix(_FAMILY)) > VERSION:
         raise ExhumeError(
@@ -118,24 +129,35 @@ def check_version(document: Any, path: str) -> None:
 
 def check_mark(path: str) -> None:
     """Raises an ExhumeError with a sentence where this is no recording that we can read, OSError where it cannot be opened."""
-    with open(os.path.join(path, MARK), encoding="utf-8") as file:
-        try:
-            document = json.load(file)
-        except ValueError:
-            document = None
+    try:
+        document = _document(os.path.join(path, MARK))
+    except ValueError:
+        document = None
     check_version(document, path)
 
 
 def read_chapter(path: str) -> Chapter:
     """Raises OSError or ValueError where the file is not there or damaged, ExhumeError where it is too new."""
-    with open(os.path.join(path, CHAPTER), encoding="utf-8") as file:
-        document = json.load(file)
+    document = _document(os.path.join(path, CHAPTER))
     check_version(document, path)
     try:
         node = document["node"]
         begin = {clock: int(document["begin"][clock]) for clock in ("time", "monotonic", "boot", "real")}
         about = dict(document["about"])
         hostname, boot_id, kernel, cgroups = (str(node[name]) for name in ("hostname", "boot_id", "kernel", "cgroups"))
-        return Chapter(Node(hostname, boot_id, kernel, cgroups, int(node["cpus"])), about, begin)
+        chapter = Chapter(Node(hostname, boot_id, kernel, cgroups, int(node["cpus"])), about, begin)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{CHAPTER} has no {error}") from error
+    except OverflowError:
+        raise ValueError(f"{CHAPTER} has a number without end") from None
+    if any(abs(number) >= 1 << 63 for number in (*begin.values(), chapter.node.cpus)):
+        raise ValueError(f"{CHAPTER} has a number that is too large")
+    return chapter
+
+
+def _document(path: str) -> Any:
+    """Raises OSError or ValueError."""
+    raw = budget.read(path, LARGEST_TEXT, regular=True)
+    if len(raw) > LARGEST_TEXT:
+        raise ValueError(f"{os.path.basename(path)} is larger than {LARGEST_TEXT >> 20} MiB")
+    return from_json(raw)

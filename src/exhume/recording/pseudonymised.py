@@ -27,8 +27,8 @@ _OURS = {
     "processes": ("state",),
     "sources": ("name", "state"),
 }
-_PATHS = ("path", "home", "example", "cgroup", "mount")
-_PROGRAMS = ("comm", "process", "worst_comm")
+_PATHS = ("path", "home", "example", "cgroup", "parent_cgroup", "mount")
+_PROGRAMS = ("comm", "process", "worst_comm", "parent_comm")
 # Labels of counters and fields of events, the same way; the rest is running text.
 _OUR_LABELS = frozenset(
     "kind resource field stat side driver driver_version bus pci what vectors offender_policy constraint clock flavour "

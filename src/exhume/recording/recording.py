@@ -201,9 +201,19 @@ class Recording:
         row = self.sources().get(source)
         return (row["reason"] or f"{source} had nothing to say") if row is not None else f"{source} was not read"
 
+    def why_partial(self, source: str) -> str:
+        """What is missing from a source that is on; "" where nothing is."""
+        row = self.sources().get(source)
+        return str(row["reason"]) if row is not None and partial(row["state"], row["reason"]) else ""
+
     def on(self, source: str) -> bool:
         row = self.sources().get(source)
         return row is not None and row["state"] == "on"
+
+
+def partial(state: str, reason: str) -> bool:
+    """Whether a source that is on does not have all that it is for: its reason begins so."""
+    return state == "on" and reason.startswith(("only", "not named"))
 
 
 def _index(table: Table) -> dict[str, dict[Labels, Series]]:

@@ -12,13 +12,15 @@ import pyarrow.parquet as pq
 from exhume.recording import arrow
 from exhume.recording.plain import Columns, Lists
 from exhume.recording.schema import TABLES, Kind
+from exhume.text import cell
 
 _ROWS = 50_000
 _LEVEL = 3
 
 
 def write_csv(out: Callable[[bytes], object], table: str, pieces: Iterable[Columns]) -> int:
-    """How many rows. The first line has the names; labels and lists are JSON."""
+    """How many rows. The first line has the names; labels and lists are JSON. Names from outside are made safe for
+    terminals and spreadsheets (text.cell); Parquet has them as they were."""
     names = [column.name for column in TABLES[table].columns]
     out((",".join(names) + "\n").encode())
     total = 0
@@ -89,5 +91,4 @@ def _slices(table: str, piece: Columns) -> Iterator[list[tuple[Any, ...]]]:
 def _plain(kind: Kind, values: Any) -> list[Any]:
     if kind == "list":
         return [json.dumps(list(map(int, value)), separators=(",", ":")) for value in values]
-    found: list[Any] = values.tolist()
-    return found
+    return [cell(value) if isinstance(value, str) else value for value in values.tolist()]

@@ -61,7 +61,7 @@ class Writer:
         self.chapter = 1
         """Changes when dictionaries must be written anew: forget then which stacks, frames and threads were written."""
         self.lost: dict[str, int] = {}
-        self._path = os.path.abspath(path)
+        self._path = files.without_links(path)
         self._node = node
         self._about: dict[str, Any] = {"version": __version__, **about}
         self._segment_ns = segment_ns
@@ -190,33 +190,36 @@ class Writer:
         shown = printable(self._path)
         try:
             os.makedirs(self._path, mode=0o700, exist_ok=True)
-            found = os.stat(self._path)
-            names = os.listdir(self._path)
-            if layout.MARK in names:
-                layout.check_mark(self._path)
-            elif set(names) - {layout.LOCK}:
-                raise ExhumeError(f"{shown} holds something that is not a recording: name a directory that is new or empty")
-            if found.st_uid != os.geteuid():
-                raise ExhumeError(f"{shown} belongs to user {found.st_uid}: name a directory of your own to record into")
-            if found.st_mode & 0o077 and layout.MARK not in names:
-                # Not to be made ours alone: somebody may want to use an empty /mnt or /dev/shm later.
-                if found.st_mode & 0o1022 or os.path.ismount(self._path):
-                    raise ExhumeError(f"{shown} is there for others as well: name a directory in it that is not there yet")
-                os.chmod(self._path, 0o700)
-            self._take_lock()
-            if layout.MARK not in names:
-                with files.directory(self._path) as at:
-                    files.replace(layout.MARK, layout.mark_text().encode(), at)
+            with files.directory(self._path) as at:
+                self._make_ours(at)
         except OSError as error:
             raise ExhumeError(f"cannot record into {shown}: {error.strerror or error}") from error
 
-    def _take_lock(self) -> None:
+    def _make_ours(self, at: int) -> None:
+        """Nothing is changed before the directory is known to be a recording of this user's, or new."""
+        shown = printable(self._path)
+        found, names = os.fstat(at), os.listdir(at)
+        if layout.MARK in names:
+            layout.check_mark(self._path)
+        elif set(names) - {layout.LOCK}:
+            raise ExhumeError(f"{shown} holds something that is not a recording: name a directory that is new or empty")
+        if found.st_uid != os.geteuid():
+            raise ExhumeError(f"{shown} belongs to user {found.st_uid}: name a directory of your own to record into")
+        if found.st_mode & 0o077 and layout.MARK not in names:
+            # Not to be made ours alone: somebody may want to use an empty /mnt or /dev/shm later.
+            if found.st_mode & 0o1022 or os.path.ismount(self._path):
+                raise ExhumeError(f"{shown} is there for others as well: name a directory in it that is not there yet")
+            os.fchmod(at, 0o700)
+        self._take_lock(at)
+        if layout.MARK not in names:
+            files.replace(layout.MARK, layout.mark_text().encode(), at)
+
+    def _take_lock(self, at: int) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-        lock = os.open(
-            os.path.join(self._path, layout.LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        lock = os.open(layout.LOCK, flags, 0o600, dir_fd=at)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

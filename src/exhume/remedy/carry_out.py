@@ -13,8 +13,7 @@ from exhume.remedy import journal, plan_model
 from exhume.remedy.application import Application, application
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
-from exhume.remedy.protected_plan import refuse_protected
-from exhume.remedy.protected_undo import why_kept
+from exhume.remedy.protected_plan import refuse_protected, why_kept
 from exhume.remedy.steps import kind_of, reversible
 from exhume.remedy.steps.kind import ON_DISK, RELOAD, State
 from exhume.remedy.steps.units import DOWN
@@ -84,7 +83,7 @@ def resume(node: Node, identity: str = "", consent: Consent | None = None, on_ev
         found = find(node, identity) if identity else pending(node)
         if found is None or found.status not in ("interrupted", "stopped"):
             state = "nothing was interrupted" if found is None else f"{found.identity} is {found.status}"
-            raise UsageError(f"there is nothing to resume: {state}")
+            raise UsageError(f"there is nothing to resume: {state}{_former(node)}")
         refuse_protected(found.plan, node)
         with journal.append_to(node, found.identity) as book:
             book.add("resumed", by=journal.who())
@@ -102,7 +101,8 @@ def undo(node: Node, identity: str = "", on_event: Tell | None = None) -> Outcom
     with journal.lock(node, "undo"):
         found = find(node, identity) if identity else last(node)
         if found is None or found.status == "undone":
-            raise UsageError(f"{found.identity} is undone already" if found else "there is nothing to undo on this node")
+            said = f"{found.identity} is undone already" if found else "there is nothing to undo on this node"
+            raise UsageError(f"{said}{_former(node)}")
         with journal.append_to(node, found.identity) as book:
             book.add("undo", by=journal.who())
             outcome = _Return(_known(found.identity, book), book, node, on_event).run()
@@ -349,6 +349,11 @@ def _known(identity: str, book: journal.Journal) -> Application:
     if found is None:
         raise ExhumeError(f"the journal of {identity} is empty")
     return found
+
+
+def _former(node: Node) -> str:
+    said = journal.former(node)
+    return f"; {said}" if said else ""
 
 
 def _sentence(error: ExhumeError | OSError) -> str:

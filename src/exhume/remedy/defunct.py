@@ -8,14 +8,14 @@ import os
 from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
-from exhume.node.owners import owner
-from exhume.node.processes import Stat
+from exhume.node.owners import innermost
+from exhume.node.processes import Stat, cgroup_of, stats
 from exhume.node.root import Root
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit import UnitPlanner
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
-from exhume.remedy.steps.processes import cgroup_of, signal_parent, stats
+from exhume.remedy.steps.processes import signal_parent
 from exhume.remedy.whose import elsewhere
 from exhume.text import printable
 
@@ -38,8 +38,8 @@ class Parent:
 
     @property
     def unit(self) -> str:
-        """The innermost, whosever it is."""
-        return owner(self.cgroup).unit
+        """The innermost, whoever's it is."""
+        return innermost(self.cgroup)
 
 
 def parents(root: Root) -> tuple[Parent, ...]:
@@ -68,7 +68,7 @@ def offers(root: Root, protection: Protection, planner: UnitPlanner | None) -> t
     relief: list[Relief] = []
     for one in parents(root):
         why = f"{one} has not collected {one.children:,} of its children, the oldest started {one.oldest_s:,.0f} s ago"
-        theirs = elsewhere(one.cgroup)
+        theirs = elsewhere(one.cgroup, protection.manager)
         if one.pid == 1:
             relief.append(Relief(str(one), why, "PID 1 collects them by itself: nothing is to be done"))
             continue

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from exhume.errors import ExhumeError, Refused
 from exhume.image.resolve import encode, open_by_steps
-from exhume.remedy.found import ABSENT, Found
+from exhume.remedy.found import ABSENT, Found, raises_privilege
 from exhume.remedy.operations import Operations
 from exhume.text import from_path, printable
 
@@ -69,7 +69,12 @@ class Files:
                 with suppress(FileNotFoundError):
                     do.unlink(name, fd)
             else:
-                self._place(wanted, name, fd, _OURS + token)
+                try:
+                    self._place(wanted, name, fd, _OURS + token)
+                except OSError:
+                    with suppress(OSError):
+                        do.unlink(_OURS + token, fd)
+                    raise
             do.sync(fd, "directory")
 
     def clear(self, path: str, token: str) -> None:
@@ -236,7 +241,10 @@ def _look(name: str, at: int, path: str) -> Found:
                 chunks.append(chunk)
                 if sum(map(len, chunks)) > LARGEST:
                     raise Refused(f"{_shown(path)} is left alone: it grows while it is read")
-            return Found("file", b"".join(chunks), "", *whose, _attributes(opened))
+            found = Found("file", b"".join(chunks), "", *whose, _attributes(opened))
+        if raises_privilege(found):
+            raise Refused(f"{_shown(path)} is left alone: it has set-id bits or capabilities, so it is no configuration")
+        return found
     finally:
         os.close(fd)
 

@@ -2,14 +2,20 @@
 
 import base64
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from exhume.errors import ExhumeError, UsageError
+from exhume.errors import ExhumeError, Refused, UsageError
 from exhume.remedy.plan_model import from_base64
 
 Kind = Literal["absent", "file", "link", "other"]
 _UNKNOWN = "the journal does not say in a form that is known here what was there before"
+_LATEST_NS = 1 << 63
+"""In the year 2262; a later time does not fit into 64 bits."""
+_POWERS = "security.capability"
+SET_ID = 0o7000
+"""The set-user-ID, set-group-ID and sticky bits (chmod(2)): no configuration has them, so none is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,11 @@ class Found:
 
 
 ABSENT = Found("absent")
+
+
+def raises_privilege(found: Found) -> bool:
+    """Whether running the file gives other rights: set-id bits, or capabilities of the file (capabilities(7))."""
+    return found.kind == "file" and (bool(found.mode & SET_ID) or any(name == _POWERS for name, _ in found.attributes))
 
 
 def same(one: Found, other: Found) -> bool:
@@ -75,13 +86,26 @@ def from_json(told: object) -> Found:
     mtime_ns, attributes, target = told.get("mtime_ns"), told.get("attributes"), told.get("target", "")
     if not isinstance(mtime_ns, int | None) or not isinstance(attributes, dict) or not isinstance(target, str):
         raise ExhumeError(_UNKNOWN)
+    if not all(map(_nameable, (target, *attributes))) or not -_LATEST_NS <= (mtime_ns or 0) <= _LATEST_NS:
+        raise ExhumeError(_UNKNOWN)
     try:
         pairs = tuple((str(name), from_base64(value, "an attribute")) for name, value in attributes.items())
         content = from_base64(told.get("content", ""), "a file's content")
     except UsageError:
         raise ExhumeError(_UNKNOWN) from None
     mode, uid, gid = (_number(told.get(name)) for name in ("mode", "uid", "gid"))
-    return Found(told["kind"], content, target, mode, uid, gid, mtime_ns, pairs)
+    found = Found(told["kind"], content, target, mode, uid, gid, mtime_ns, pairs)
+    if raises_privilege(found):
+        raise Refused("the journal tells of a file with set-id bits or capabilities, and such a file is never written")
+    return found
+
+
+def _nameable(text: object) -> bool:
+    """Whether the kernel can be given it as a name."""
+    try:
+        return b"\0" not in os.fsencode(str(text))
+    except UnicodeEncodeError:
+        return False
 
 
 def _number(value: object) -> int:

@@ -26,6 +26,9 @@ INTERFACE = "org.freedesktop.systemd1.Manager"
 _PATH = "/org/freedesktop/systemd1"
 # The inverse of Requires=, Requisite=, BindsTo= and PartOf=, and PropagatesStopTo= (org.freedesktop.systemd1(5)).
 _STOPPED = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
+_CGROUPS = {
+    kind: f"org.freedesktop.systemd1.{kind.capitalize()}" for kind in ("service", "socket", "scope", "slice", "mount", "swap")
+}
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 # systemd.unit(5): letters, digits, ":-_.\\" and "@"; at most 255 characters, with a suffix.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.(?:service|socket|target|timer|path|mount|automount|swap|slice|scope|device)")
@@ -52,6 +55,7 @@ class UnitState:
 class Manager(Protocol):
     def state(self, unit: str) -> UnitState: ...
     def dependents(self, unit: str) -> tuple[str, ...]: ...
+    def control_group(self, unit: str) -> str: ...
     def stop(self, unit: str) -> None: ...
     def start(self, unit: str, mode: str = "replace") -> None: ...
     def restart(self, unit: str) -> None: ...
@@ -89,6 +93,18 @@ class Systemd:
         # A template has no object, and systemd before 249 not the last of them.
         lists = [reply.body for reply in self._call(asked) if not reply.error and isinstance(reply.body, list)]
         return tuple(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
+
+    def control_group(self, unit: str) -> str:
+        """Where systemd keeps its processes, or, while it has none, would keep them; empty where it has no such place."""
+        interface = _CGROUPS.get(unit.rpartition(".")[2])
+        if interface is None:
+            return ""
+        path = f"{_PATH}/unit/{_label(checked(unit))}"
+        asked = [
+            (path, "org.freedesktop.DBus.Properties", "Get", "ss", (interface, name)) for name in ("ControlGroup", "Slice")
+        ]
+        here, slice_ = (reply.body if isinstance(reply.body, str) and not reply.error else "" for reply in self._call(asked))
+        return here or (f"{slice_path(slice_)}/{unit}" if slice_ else "")
 
     def stop(self, unit: str) -> None:
         self._manage("StopUnit", "ss", (checked(unit), "replace"), unless=_NO_SUCH_UNIT)
@@ -131,6 +147,12 @@ class Systemd:
                     raise ExhumeError(f"systemd did not answer {member} within {deadline_s:.0f} s") from None
         except Unreadable as why:
             raise ExhumeError(f"systemd cannot be told {member}: {why}") from None
+
+
+def slice_path(name: str) -> str:
+    """The cgroup of a slice: a-b.slice is in a.slice, and -.slice is the root (systemd.slice(5))."""
+    words = name.removesuffix(".slice").split("-")
+    return "".join(f"/{'-'.join(words[: place + 1])}.slice" for place in range(len(words))) if all(words) else ""
 
 
 def checked(unit: str) -> str:

@@ -10,8 +10,8 @@ from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
 from exhume.findings.model import CGROUPS
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
-from exhume.node.owners import owner
 from exhume.remedy import defunct, plan_zombies
+from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Relief, Step
 from exhume.remedy.plan_report import Seen, Told
@@ -22,7 +22,7 @@ from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import kind_of
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.templates import relief_of
-from exhume.remedy.whose import elsewhere, not_a_unit
+from exhume.remedy.whose import elsewhere, not_a_unit, units
 from exhume.text import from_path, printable
 from exhume.verdict.kinds import ALL as KINDS
 
@@ -100,6 +100,9 @@ class Planner:
     def _of_unit(self, name: str, report: Told | None) -> Plan:
         about = [one for one in (report.findings if report is not None else ()) if one.unit == name]
         why = about[0].summary if about else "asked for by name"
+        theirs = [_theirs(one, self._node.manager) for one in about]
+        if theirs and all(theirs):
+            raise Refused(f"{theirs[0]}; without the report the node's own {printable(name)} is meant")
         draft = _Draft()
         self._act(name, why, draft)
         self._afterwards(_homes(about), draft)
@@ -150,7 +153,7 @@ class Planner:
     def _try_unit(self, one: Seen, strictly: bool, draft: "_Draft") -> None:
         """What cannot be is said beside what can; only where it is all that was asked for it is refused."""
         try:
-            if why_not := _theirs(one) or not_a_unit(one.subject, one.unit):
+            if why_not := _theirs(one, self._node.manager) or not_a_unit(one.subject, one.unit):
                 raise Refused(why_not)
             self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary, draft)
         except (Refused, UsageError) as why:
@@ -209,13 +212,14 @@ def _at_most(relief: tuple[Relief, ...]) -> tuple[Relief, ...]:
     return (*relief[:MOST_TOLD], more)
 
 
-def _theirs(one: Seen) -> str:
+def _theirs(one: Seen, manager: Manager | None) -> str:
     """Whose the unit is that a finding names, where one of its cgroups says that it is not the node's own."""
     paths = [one.subject, *map(one.text, CGROUPS)]
-    named = next((path for path in paths if one.unit == owner(path).unit and elsewhere(path)), "")
+    named = [path for path in paths if "/" in path and (one.unit in units(path) or (path == one.subject and not one.unit))]
     # Who makes the groups, unless it does so for others, is who has to be stopped.
-    maker = paths[-1] if not one.unit and not one.text("hand") else ""
-    return elsewhere(named or maker)
+    if not one.unit and not one.text("hand"):
+        named.append(paths[-1])
+    return next((why for path in named if (why := elsewhere(path, manager))), "")
 
 
 def _behind(report: Told) -> tuple[Seen, ...]:
@@ -223,6 +227,8 @@ def _behind(report: Told) -> tuple[Seen, ...]:
     if report.cause:
         chain = [one for one in report.findings if one.id in report.chain]
         blamed = [one for one in report.findings if one.unit in report.culprits or one.subject in report.culprits]
+        if report.cause == "defunct-processes":  # its culprit is restarted: what it is needs no stopping
+            blamed = []
         return _in_order(chain, blamed)
     return tuple(one for one in report.findings if one.serious)
 

@@ -104,8 +104,8 @@ def step_from_json(told: object) -> Step:
     if risk is None:
         raise UsageError("a step's risk must be low, medium or high")
     mode = fields.get("mode")
-    if mode is not None and (not isinstance(mode, int) or isinstance(mode, bool) or not 0 <= mode <= 0o7777):
-        raise UsageError("a step's mode must be a number from 0 to 4095")
+    if mode is not None and (not isinstance(mode, int) or isinstance(mode, bool) or not 0 <= mode <= 0o777):
+        raise UsageError("a step's mode must be a number from 0 to 511: no set-id bits")
     paths = fields.get("paths", [])
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise UsageError("a step's paths must be a list of strings")

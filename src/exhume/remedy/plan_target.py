@@ -11,7 +11,7 @@ from exhume.image.tree import Tree
 from exhume.node.owners import owner
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected_shared import real_path
-from exhume.remedy.whose import elsewhere
+from exhume.remedy.whose import elsewhere, mounted
 from exhume.text import from_path, printable
 
 NODE = "node"
@@ -27,7 +27,7 @@ def is_finding(text: str) -> bool:
 
 def unit(text: str, tree: Tree, units: Units, manager: Manager | None) -> str:
     """The unit that is meant, by the name that was given (an alias stays one). UsageError where there is none of it."""
-    name = _by_path(text, tree, units) if "/" in text else text
+    name = _by_path(text, tree, units, manager) if "/" in text else text
     if not names.valid(name) and names.valid(f"{name}.service"):
         name = f"{name}.service"  # as systemctl(1) does
     if not names.valid(name):
@@ -42,11 +42,11 @@ def unit(text: str, tree: Tree, units: Units, manager: Manager | None) -> str:
     return name
 
 
-def _by_path(text: str, tree: Tree, units: Units) -> str:
+def _by_path(text: str, tree: Tree, units: Units, manager: Manager | None) -> str:
     """The unit of a file, whichever link leads to it, or of a cgroup."""
     path = posixpath.normpath(text)
     if path.startswith(_CGROUPS) or tree.entry(path, follow=False) is None:
-        return _of_cgroup(path.removeprefix(_CGROUPS.rstrip("/")), text)
+        return _of_cgroup(mounted(path), text, manager)
     directory, name = posixpath.split(path)
     if directory.endswith(".d"):
         return posixpath.basename(directory).removesuffix(".d")
@@ -59,8 +59,8 @@ def _by_path(text: str, tree: Tree, units: Units) -> str:
     return found
 
 
-def _of_cgroup(path: str, text: str) -> str:
-    if why := elsewhere(path):
+def _of_cgroup(path: str, text: str, manager: Manager | None) -> str:
+    if why := elsewhere(path, manager):
         raise Refused(why)
     found = owner(path).unit
     last = posixpath.basename(path)

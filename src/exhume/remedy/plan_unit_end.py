@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from exhume.image.systemd import names
 from exhume.image.systemd.refused import actions
 from exhume.image.systemd.specifiers import expand
-from exhume.remedy.protected import ACTED_ON
-from exhume.remedy.protected_commands import commands, last
+from exhume.remedy.protected import ACTED_ON, runs
+from exhume.remedy.protected_commands import Command, commands, last, of_script
 from exhume.remedy.protected_units import Protection
 from exhume.text import printable
 
@@ -22,6 +22,8 @@ _GOES_DOWN = ("reboot", "poweroff", "halt", "kexec", "soft-reboot", "exit", "shu
 _ELBOWS = ("isolate", "flush", "replace-irreversibly")
 _PROGRAMS = frozenset(("reboot", "poweroff", "halt", "kexec", "shutdown", "telinit"))
 _VERBS = frozenset((*_GOES_DOWN, "isolate", "default", "suspend", "hibernate"))
+_KILLS = frozenset(("pkill", "killall", "skill"))
+_FINDS = frozenset(("pidof", "pgrep"))
 _LOOKS = frozenset(("status", "show", "cat", "is-active", "is-enabled", "is-failed", "list-units", "list-dependencies"))
 _WORD = re.compile(r"(?<![\w/.@:-])[\w.@:\\*?\[\]-]+")  # of a command line, whatever quotes are around; no path
 _BY_SCRIPT = re.compile(r"/init\.d/([\w.@-]+)|(?<![\w.@-])(?:service|rc-service|invoke-rc\.d)\s+([\w.@-]+)\s+\S*(?:stop|start)")
@@ -44,11 +46,21 @@ def _run(unit: str, keys: Iterable[tuple[str, str]], protection: Protection) -> 
     sections = protection.units.merged(unit)
     for section, key in keys:
         for line in (expand(line, unit) for line in sections.lines(section, key)):
-            if _takes_down(line):
-                return "takes the machine down", f"{key}={printable(line, 80)}"
-            if met := _acts_on(line, protection):
-                return f"acts on {printable(met)}, which is protected,", f"{key}={printable(line, 80)}"
+            for text, every in _texts(line, protection):
+                if _takes_down(every):
+                    return "takes the machine down", f"{key}={printable(line, 80)}"
+                if met := _kills(every) or _acts_on(text, every, protection):
+                    return f"acts on {printable(met)}, which is protected,", f"{key}={printable(line, 80)}"
     return None
+
+
+def _texts(line: str, protection: Protection) -> Iterator[tuple[str, list[Command]]]:
+    """A command line, and the scripts that it runs; each with its commands."""
+    every = list(commands(line))
+    yield line, every
+    for path in dict.fromkeys(word for command in every for word in command[:2]):
+        if text := protection.script(path):
+            yield text, list(of_script(text))
 
 
 def _then(unit: str, protection: Protection) -> str:
@@ -73,8 +85,16 @@ def _then(unit: str, protection: Protection) -> str:
     return ""
 
 
-def _takes_down(line: str) -> bool:
-    for command in commands(line):
+def _kills(every: list[Command]) -> str:
+    """A protected program that commands send a signal to by its name."""
+    by_number = any(last(command[0]) == "kill" for command in every)
+    names_ = _KILLS | _FINDS if by_number else _KILLS
+    words = (word for command in every if last(command[0]) in names_ for word in command[1:])
+    return next((last(word) for word in words if runs(word.strip("^$"))), "")
+
+
+def _takes_down(every: list[Command]) -> bool:
+    for command in every:
         if last(command[0]) in _PROGRAMS:
             return True
         if last(command[0]) == "systemctl":
@@ -84,9 +104,10 @@ def _takes_down(line: str) -> bool:
     return False
 
 
-def _acts_on(line: str, protection: Protection) -> str:
-    """A protected unit that a command line names to systemctl, to service or by its script; or what it would stop with one."""
-    for word in _named(line):
+def _acts_on(line: str, every: list[Command], protection: Protection) -> str:
+    """A protected unit that a command line or a script names to systemctl, to service or by its script; or what it
+    would stop with one."""
+    for word in _named(line, every):
         if set("*?[") & set(word):
             found = [each for each in protection.names if _fits(each, word, protection)]
             if found:
@@ -101,10 +122,10 @@ def _acts_on(line: str, protection: Protection) -> str:
     return ""
 
 
-def _named(line: str) -> Iterator[str]:
+def _named(line: str, every: list[Command]) -> Iterator[str]:
     for one, other in _BY_SCRIPT.findall(line):
         yield one or other
-    told = [command for command in commands(line) if last(command[0]) == "systemctl"]
+    told = [command for command in every if last(command[0]) == "systemctl"]
     for command in told:
         words = [word for word in command[1:] if not word.startswith("-")]
         if words and words[0] not in _LOOKS:

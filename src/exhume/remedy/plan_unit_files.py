@@ -15,7 +15,9 @@ from exhume.remedy.templates_systemd import do_nothing
 from exhume.text import printable
 
 ETC = "/etc/systemd/system"
-_DROP_IN = "z-exhume.conf"
+OURS = "exhume.conf"
+"""How the name of a drop-in of ours ends: no other file is written."""
+_DROP_IN = f"z-{OURS}"
 # systemd.unit(5): what is found there comes before /etc.
 _EARLY = (
     "/etc/systemd/system.control",

@@ -8,7 +8,6 @@ from exhume.text import printable
 
 _PRECONDITIONS = {
     "write-file": "the file is as it was when the plan was made",
-    "remove-file": "the file is as it was when the plan was made",
     "make-link": "what is there is as it was when the plan was made",
     "remove-link": "the link leads where it did when the plan was made",
     "stop-unit": "systemd runs; a unit that is down already is passed over",
@@ -29,7 +28,6 @@ _PRECONDITIONS = {
 }
 _UNDO = {
     "write-file": "what was there is put back, byte for byte, with its owner, mode and times; a new file and directory go",
-    "remove-file": "the file is put back, byte for byte, with its owner, mode and times",
     "make-link": "what was there is put back, a file byte for byte; a new link goes",
     "remove-link": "the link is made again",
     "stop-unit": "it is started, if it was up",

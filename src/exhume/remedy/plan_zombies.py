@@ -1,6 +1,7 @@
-"""Zombies in a plan: what can be let go in place, what stays, and whether only a reboot would help."""
+"""Zombies in a plan: which can be freed in place, which stay, and whether only a reboot would help."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +11,7 @@ from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.steps.purge import purge
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
-from exhume.text import printable
+from exhume.text import printable, size
 
 Reboot = Literal["no", "sentinel", "now"]
 REBOOTS: tuple[Reboot, ...] = ("no", "sentinel", "now")
@@ -23,11 +24,15 @@ class Zombies:
     """As counted when the plan was made."""
 
     going: int = 0
+    most_lost_bytes: int = 0
+    """The most that live groups lose or have to read again when those go."""
+    asking: int = 0
+    """These go only if the loss of page cache is accepted, which a plan never does by itself."""
     staying: int = 0
     why: tuple[str, ...] = ()
-    """Of those that stay: what holds them and the way that would work."""
+    """Of those that stay: what holds them, and what frees them."""
     unseen: str = ""
-    """Why nobody could look."""
+    """Why they could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,16 @@ def _look(node: Node, under: str) -> Zombies:
 
     try:
         with Purging(node.root, under) as purging:
-            left = purging.plan.left
-            why = tuple(f"{one.zombies:,} in {printable(one.home, 60)}, {one.why}: {one.way}" for one in left)
-            return Zombies(purging.plan.zombies, sum(one.zombies for one in left), why)
+            made = purging.plan
+            going = made.allowed()
+            why = tuple(f"{one.zombies:,} in {printable(one.home, 60)}, {one.holder.label}: {one.frees}" for one in made.left)
+            return Zombies(
+                going=sum(part.zombies for part in going),
+                most_lost_bytes=sum(part.most_lost_bytes for part in going),
+                asking=made.zombies - sum(part.zombies for part in going),
+                staying=sum(one.zombies for one in made.left),
+                why=why,
+            )
     except (ExhumeError, OSError) as error:
         return Zombies(unseen=str(error))
 
@@ -77,14 +89,27 @@ def afterwards(looked: Mapping[str, Zombies], how: Reboot, most: int) -> Afterwa
     for home, one in seen.items():
         where = "on the whole node" if home == "/" else f"below {printable(home, 80)}"
         if one.going:
-            made.append(purge(home, f"{one.going:,} zombies {where} can go without a reboot"))
-        elif not one.staying:
+            cost = f"; live groups lose or read again at most {size(one.most_lost_bytes)}" if one.most_lost_bytes else ""
+            made.append(purge(home, f"{one.going:,} zombies {where} can be freed without a reboot{cost}", one.most_lost_bytes))
+        if 0 < one.asking < most:
+            settled.append(f"{one.asking:,} zombies {where} hold page cache that live groups use, fewer than matter ({most:,})")
+        elif one.asking:
+            relief.append(
+                Relief(
+                    "zombies",
+                    f"{one.asking:,} zombies {where} are freed only at the cost of page cache that live groups use",
+                    f"exhume zombies purge --dry-run --under {shlex.quote(home)}    # the cost; --accept-cache-loss accepts it",
+                )
+            )
+        if one.going or one.asking:
+            continue
+        if not one.staying:
             settled.append(f"no zombie memory cgroup is left {where}")
         elif one.staying < most:
-            settled.append(f"{one.staying:,} zombies {where} are held by what a purge does not reach, and so few do not matter")
+            settled.append(f"{one.staying:,} zombies {where} stay, fewer than matter ({most:,}); no purge frees them")
     staying = sum(one.staying for one in seen.values())
     if staying and staying >= most:
-        why = f"{staying:,} zombies are held by what a purge does not reach"
+        why = f"{staying:,} zombies stay that no purge frees"
         if how == "now":
             made.append(reboot(why))
         elif how == "sentinel":

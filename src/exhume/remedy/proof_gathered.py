@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.findings.leak_places import counted, named
 from exhume.findings.thresholds import Thresholds
@@ -22,6 +23,7 @@ from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.proof_checklist import Known
 from exhume.remedy.proof_units import states
+from exhume.text import from_json
 from exhume.verdict import policy
 from exhume.verdict.report import wall
 
@@ -131,8 +133,8 @@ def _applications(root: Root) -> dict[str, Any]:
 
 def _json(path: str, missing: str) -> dict[str, Any]:
     try:
-        document = json.loads(_read(path, missing))
-    except (ValueError, RecursionError):
+        document = from_json(_read(path, missing))
+    except ValueError:
         raise ExhumeError(f"{path} is not JSON") from None
     if not isinstance(document, dict):
         raise ExhumeError(f"{path} is not what exhume writes: there is no object in it")
@@ -141,8 +143,7 @@ def _json(path: str, missing: str) -> dict[str, Any]:
 
 def _read(path: str, missing: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
+        raw = budget.read(path, LARGEST)
     except FileNotFoundError:
         raise ExhumeError(f"{missing}: there is no {path}") from None
     except OSError as error:

@@ -1,11 +1,12 @@
 """Which programs a command line runs: the first word, and what a shell, env, nice and the like are told to run.
 
-A word that merely is an argument of a program is none: an agent may well name the kubelet, or its socket.
+A word that merely is an argument of a program is none: an agent may well name the kubelet, or its socket. Variables are filled
+in as far as they are known; a command whose program still has a `$` in its name is one that is not known.
 """
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from exhume.image.systemd.unit_file import split
@@ -70,33 +71,104 @@ _WRAPPERS = {
     "catatonit": (),
     "busybox": (),
     "hyperkube": (),
+    "strace": ("-a", "-b", "-e", "-E", "-I", "-o", "-O", "-p", "-P", "-s", "-S", "-u", "-U", "-X"),
+    "ltrace": ("-a", "-D", "-e", "-F", "-l", "-n", "-o", "-p", "-s", "-u", "-x", "-X"),
+    "gdb": ("-x", "-ex", "-iex", "--command", "-d", "--directory"),
+    "perf": ("-e", "--event", "-o", "--output", "-F", "--freq", "-c", "--count", "-C", "--cpu", "-G", "--cgroup"),
+    "valgrind": (),
+    "faketime": (),
+    "fakeroot": (),
+    "setarch": (),
+    "catchsegv": (),
+    "pkexec": ("--user",),
+    "doas": ("-u", "-C"),
+    "runcon": ("-t", "-u", "-r", "-l"),
+    "aa-exec": ("-p", "--profile", "-n", "--namespace"),
+    "setuidgid": (),
+    "s6-setuidgid": (),
+    "chpst": ("-u", "-U", "-b", "-e", "-/", "-n", "-l", "-L", "-m", "-d", "-o", "-p", "-f", "-c"),
+    "softlimit": ("-a", "-c", "-d", "-f", "-l", "-m", "-n", "-o", "-p", "-r", "-s", "-t"),
+    "envdir": (),
+    "daemonize": ("-p", "-l", "-c", "-u", "-e", "-o", "-E"),
+    "start-stop-daemon": ("-p", "--pidfile", "-n", "--name", "-u", "--user", "-c", "--chuid", "-g", "--group", "-d", "--chdir"),
+    "unbuffer": (),
+    "xargs": ("-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s"),
+    "watch": ("-n", "--interval"),
+    "bwrap": (),
+    "proot": ("-r", "-b", "-w", "-k"),
+    "firejail": (),
+    "ld.so": ("--library-path", "--preload", "--argv0", "--audit", "--inhibit-cache", "--glibc-hwcaps-mask"),
 }
-_BEFORE = {"chroot": 1, "flock": 1, "gosu": 1}
+_OTHER_NAMES = (
+    (re.compile(r"ld-(?:linux|musl).*\.so(?:\.\d+)?|ld64\.so\.\d+"), "ld.so"),
+    (re.compile(r"linux(?:32|64)|x86_64|i[36]86|aarch64"), "setarch"),
+    (re.compile(r"(?:s6-)?envdir"), "envdir"),
+    (re.compile(r"doas\.?"), "doas"),
+)
+_BEFORE = {"chroot": 1, "flock": 1, "gosu": 1, "perf": 1, "setuidgid": 1, "s6-setuidgid": 1, "envdir": 1, "faketime": 1}
 """So many words that are no option stand before the program; numbers, masks and times are told by their looks."""
 _NUMBER = re.compile(r"(?:0x[0-9a-fA-F]+|\+?[\d.,:-]+)[smhd]?")
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "}"))
 _PROGRAMS = re.compile(r"(?:^|[\s\"'])(/[^\s\"';&|()]*/s?bin/[^\s\"';&|()]+|/s?bin/[^\s\"';&|()]+)")
 _DEEPEST = 8
+_ARITHMETIC = re.compile(r"\$\(\([^()]*(?:\([^()]*\)[^()]*)*\)\)")
+# $$ is what a unit file writes for $; the parts of ${name:-default} that are a name and a default.
+_VARIABLE = re.compile(r"\$\$|\$\{(\w+|@|\*)(?::?[-=]([^{}$]*))?\}|\$(\w+|@|\*)")
 
 Command = tuple[str, ...]
+Variables = Mapping[str, str]
+_NONE: Variables = {}
 
 
-def commands(line: str) -> Iterator[Command]:
+def commands(line: str, variables: Variables = _NONE) -> Iterator[Command]:
     """The commands of a line of ExecStart=, each with its arguments, and without what only runs it."""
     bare = line.lstrip("@-:+!| \t")
     words = split(bare)
     if "@" in line[: len(line) - len(bare)]:
         words = (*words[:1], *words[2:])  # the second is what the program is called, not an argument
-    yield from _run(words, _DEEPEST)
+    yield from _run(filled(words, variables), _DEEPEST, variables)
 
 
-def programs(line: str) -> Iterator[str]:
+def programs(line: str, variables: Variables = _NONE) -> Iterator[str]:
     """The programs of a line; where another one runs them also whatever is named by its path in a directory of programs."""
-    every = list(commands(line))
+    every = list(commands(line, variables))
     yield from (command[0] for command in every)
-    if every and last(every[0][0]) in _WRAPPERS:
-        yield from _PROGRAMS.findall(line)
+    bare = line.lstrip("@-:+!| \t")
+    if "@" in line[: len(line) - len(bare)]:
+        yield from split(bare)[1:2]  # the name that it is called by: programs of many names go by it
+    if every and wrapper(every[0][0]):
+        yield from (word for found in _PROGRAMS.findall(line) for word in filled((found,), variables))
+
+
+def of_script(text: str, variables: Variables = _NONE) -> Iterator[Command]:
+    """The commands of a shell script."""
+    yield from _scripted(text, _DEEPEST, variables)
+
+
+def filled(words: tuple[str, ...], variables: Variables) -> tuple[str, ...]:
+    """With what is known of variables put in; a word that is one alone becomes several, as its value has words."""
+    if not any("$" in word for word in words):
+        return words
+    found: list[str] = []
+    for word in words:
+        alone = _VARIABLE.fullmatch(word)
+        value = _VARIABLE.sub(lambda match: _value(match, variables), word)
+        found += split(value) if alone and value != word else [value]
+    return tuple(found)
+
+
+def _value(match: re.Match[str], variables: Variables) -> str:
+    if match[0] == "$$":
+        return "$"
+    known = variables.get(match[1] or match[3])
+    return known if known is not None else match[2] if match[2] is not None else match[0]
+
+
+def wrapper(path: str) -> str:
+    """What a program that only runs another one is called in `_WRAPPERS`; empty for any other."""
+    name = last(path)
+    return name if name in _WRAPPERS else next((other for form, other in _OTHER_NAMES if form.fullmatch(name)), "")
 
 
 def last(path: str) -> str:
@@ -104,24 +176,30 @@ def last(path: str) -> str:
     return path.rpartition("/")[2].casefold()
 
 
-def _run(words: tuple[str, ...], depth: int) -> Iterator[Command]:
+def _run(words: tuple[str, ...], depth: int, variables: Variables) -> Iterator[Command]:
     """A command, and what it is told to run."""
     while words and (words[0] in _KEYWORDS or _ASSIGNS.match(words[0])):
         words = words[1:]
     if not words:
         return
     yield words
+    if depth and len(words[0].split()) > 1:  # a command as one word: flock -c 'PROGRAM OPTIONS', watch 'PROGRAM OPTIONS'
+        yield from _scripted(words[0], depth - 1, variables)
     name = last(words[0])
     if name == "ip" and "exec" in words:  # ip netns exec NAME, ip vrf exec NAME
-        yield from _run(words[words.index("exec") + 2 :], depth - 1) if depth else ()
-    if name in _WRAPPERS and depth:
-        if name == "eval" or (name in _SHELLS and (script := _script(words)) is not None):
-            yield from _scripted(" ".join(words[1:]) if name == "eval" else script or "", depth - 1)
+        yield from _run(words[words.index("exec") + 2 :], depth - 1, variables) if depth else ()
+    kind = wrapper(words[0])
+    if kind and depth:
+        if kind == "eval" or (kind in _SHELLS and (script := _script(words)) is not None):
+            yield from _scripted(" ".join(words[1:]) if kind == "eval" else script or "", depth - 1, variables)
         else:
-            yield from _run(_wrapped(name, words[1:]), depth - 1)
-        if name == "env":
+            yield from _run(_wrapped(kind, words[1:]), depth - 1, variables)
+        if kind == "env":
             texts = [after for option, after in pairwise(words) if option in ("-S", "--split-string")]
-            yield from (each for text in texts for each in _run(split(text), depth - 1))
+            yield from (each for text in texts for each in _run(filled(split(text), variables), depth - 1, variables))
+        if kind == "start-stop-daemon":
+            told = [after for option, after in pairwise(words) if option in ("-x", "--exec", "-a", "--startas")]
+            yield from (each for text in told for each in _run((text,), depth - 1, variables))
 
 
 def _script(words: tuple[str, ...]) -> str | None:
@@ -142,34 +220,48 @@ def _script(words: tuple[str, ...]) -> str | None:
 
 
 def _wrapped(name: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """From the program on that is run."""
+    """From the program on that is run. A variable that is not known may be an option: what comes after it is looked at."""
     skip, value = _BEFORE.get(name, 0), False
+    unknown: tuple[str, ...] = ()
     for place, word in enumerate(words):
         if value:
             value = False
         elif word in _WRAPPERS[name]:
             value = True
-        elif word.startswith(("-", "$")) or _ASSIGNS.match(word) or _NUMBER.fullmatch(word):
+        elif word.startswith("$"):
+            unknown = unknown or words[place:]
+        elif word.startswith(("-", "+")) or _ASSIGNS.match(word) or _NUMBER.fullmatch(word):
             continue
         elif skip:
             skip -= 1
         else:
             return words[place:]
-    return ()
+    return unknown
 
 
-def _scripted(script: str, depth: int) -> Iterator[Command]:
-    """The commands of a shell script of one line, as far as plain words go."""
-    lexer = shlex.shlex(script, posix=True, punctuation_chars=";&|()`\n")
+def _scripted(script: str, depth: int, variables: Variables) -> Iterator[Command]:
+    """The commands of a shell script, as far as plain words go; variables that it sets count from there on."""
+    lexer = shlex.shlex(_ARITHMETIC.sub("0", script), posix=True, punctuation_chars=";&|()`\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    known = dict(variables)
     words: list[str] = []
     try:
         for word in lexer:
             if word and not word.strip(";&|()`\n"):
-                yield from _run(tuple(words), depth)
+                yield from _simple(tuple(words), depth, known)
                 words = []
             else:
                 words.append(word)
     except ValueError:
         pass  # a quote that is open: what came before it counts
-    yield from _run(tuple(words), depth)
+    yield from _simple(tuple(words), depth, known)
+
+
+def _simple(words: tuple[str, ...], depth: int, known: dict[str, str]) -> Iterator[Command]:
+    """One command of a script, or assignments alone, which are kept."""
+    words = filled(words, known)
+    rest = words[1:] if words and words[0] in ("export", "readonly", "local", "declare", "typeset") else words
+    if rest and all(_ASSIGNS.match(word) or word.startswith("-") for word in rest):
+        known |= {name.rstrip("+"): value for name, _, value in (word.partition("=") for word in rest) if "$" not in value}
+        return
+    yield from _run(words, depth, known)

@@ -13,11 +13,13 @@ from exhume.image.catalogue import Catalogue
 from exhume.image.systemd import names
 from exhume.image.systemd.dependencies import fill, triggered
 from exhume.image.systemd.graph import PULLS
-from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.units import Units
+from exhume.node.root import Root
 from exhume.remedy.manager import Manager
-from exhume.remedy.protected import ACTED_ON, built_in
-from exhume.remedy.protected_commands import last, programs
+from exhume.remedy.protected import ACTED_ON, built_in, called, runs
+from exhume.remedy.protected_commands import last
+from exhume.remedy.protected_programs import TOOLS, Programs
+from exhume.remedy.unit_processes import Process, UnitProcesses
 from exhume.text import printable
 from exhume.verdict.policy import Policy
 
@@ -31,9 +33,6 @@ _DOWN = ("shutdown.target", "umount.target")
 
 # Of LogNamespace=: systemd starts them for whoever logs there, and stops them after the last of these.
 _NAMESPACES = frozenset(("systemd-journald@.socket", "systemd-journald-varlink@.socket"))
-
-# Of k3s and the like, which go by the name that they are called by: these run no node.
-_TOOLS = frozenset(("kubectl", "crictl", "ctr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ class Guard:
 
 
 class Protection:
-    """What must not be touched on one node, by its unit files and, where a manager runs, by what it has loaded: a running
-    instance of a template need not be named in any file."""
+    """What must not be touched on one node, by its unit files and, where a manager runs, by what it has loaded and by the
+    processes of `root`: a running instance of a template need not be named in any file, nor what a script runs."""
 
     def __init__(
         self,
@@ -59,9 +58,13 @@ class Protection:
         catalogue: Catalogue | None = None,
         policy: Policy | None = None,
         manager: Manager | None = None,
+        root: Root | None = None,
     ) -> None:
         self.units = units
-        self._manager = manager
+        self.manager = manager
+        self._programs = Programs(units)
+        self._processes = UnitProcesses(root) if root is not None and manager is not None else None
+        self._running: dict[str, tuple[Process, ...] | None] = {}
         self._loaded: dict[str, tuple[str, ...]] = {}
         self._catalogue = catalogue
         self._policy = policy
@@ -79,26 +82,80 @@ class Protection:
             if each and (why := built_in(each, self._catalogue)):
                 also = f" ({printable(name)} is another name of {printable(each)})" if each != name else ""
                 return f"{why}{also}"
-        lines = self.units.merged(own).lines("Service", "ExecStart") if names.kind(own) == "service" else ()
-        command = [expand(line, own) for line in lines]
-        return (built_in(own, self._catalogue, command) or self._linked(own, command)) if lines else ""
+        if names.kind(own) != "service":
+            return ""
+        run = self._programs.of(own).programs
+        if built_in(own, self._catalogue, run):
+            first = next(program for program in run if built_in(own, self._catalogue, [program]))
+            return built_in(own, self._catalogue, [first]) + (f" ({run[first]})" if run[first] else "")
+        return self._linked(own, run)
 
-    def _linked(self, own: str, command: Iterable[str]) -> str:
+    def _linked(self, own: str, run: Iterable[str]) -> str:
         """The same, by where the links lead that it runs."""
-        for each in dict.fromkeys(each for line in command for each in programs(line)):
-            real = self.units.real(each) if each.startswith("/") and last(each) not in _TOOLS else ""
+        for each in run:
+            real = self.units.real(each) if each.startswith("/") and last(each) not in TOOLS else ""
             if real and real != each and (why := built_in(own, self._catalogue, [real])):
                 return f"{why} ({printable(each)} is a link to it)"
         return ""
 
+    def script(self, path: str) -> str:
+        """The text of a script that a unit runs; empty for any other program."""
+        return self._programs.script(path)
+
+    def running(self, own: str) -> str:
+        """Why a unit is left alone by what runs in its cgroup now; empty if nothing protected does."""
+        for process in self._in_cgroup(own) or ():
+            told = f"{printable(process.comm, 40)} [{process.pid}]"
+            names_of = [name for name in (process.exe, process.argument.partition(":")[0]) if name not in ("", "?")]
+            if called(process.comm) or any(map(runs, names_of)):
+                return f"{told} runs in it, without which the node, its network or the way to it is lost"
+            if why := built_in("any.service", self._catalogue, names_of[:1]):
+                return f"{told} runs in it: {why}"
+            if original := self._programs.same_as(process.size, process.sample) if process.size else "":
+                return f"{told} runs in it, which is a copy of {printable(original)}"
+        return ""
+
+    def doubt(self, own: str) -> str:
+        """Why it is not known what a unit runs; empty if it is, by its files or by the processes that it has now."""
+        if names.kind(own) != "service":
+            return ""
+        run = self._programs.of(own)
+        processes = self._in_cgroup(own)
+        if run.suspect:
+            return run.suspect
+        hidden = [process for process in processes or () if process.exe == "?"]
+        if hidden:
+            return f"what {printable(hidden[0].comm, 40)} [{hidden[0].pid}] executes cannot be seen; run as root"
+        if processes is None:
+            return "its processes cannot be seen from here"
+        return run.doubt if not processes else ""
+
+    def _in_cgroup(self, own: str) -> tuple[Process, ...] | None:
+        """The processes of a unit; none where it is down, or no manager runs. None: it is up, and they cannot be seen."""
+        if own not in self._running:
+            self._running[own] = self._looked_up(own)
+        return self._running[own]
+
+    def _looked_up(self, own: str) -> tuple[Process, ...] | None:
+        if self._processes is None or self.manager is None or names.form(own) == "template":
+            return ()
+        home = self.manager.control_group(own)
+        if not home:
+            return ()
+        if not self._processes.visible:
+            return None if self.manager.state(own).up else ()
+        return self._processes.of(home)
+
     def built_in(self, name: str) -> Guard | None:
         """By all routes: the unit itself, what stops with it, and what it starts."""
         own = self.units.canonical(name)
-        if why := self.named(name):
+        if why := self.named(name) or self.running(own):
             return Guard(name, why)
         for other in self.stopped_with([own], "perhaps"):
             if self.named(other):
                 return Guard(name, f"{printable(other)} stops with it, and is protected")
+            if why := self.running(other):
+                return Guard(name, f"{printable(other)} stops with it, and {why}")
         if other := self._starts(own):
             return Guard(name, f"it starts {printable(other)}, which is protected")
         return None
@@ -126,7 +183,7 @@ class Protection:
         return ""
 
     def _down(self, unit: str) -> bool:
-        return self._manager is not None and self._manager.state(unit).down
+        return self.manager is not None and self.manager.state(unit).down
 
     def _started_with(self, own: str) -> tuple[str, ...]:
         """It, and what it pulls in; not by targets, nor what is protected, which run already."""
@@ -149,6 +206,8 @@ class Protection:
         if listed is not None:
             whose = f", its owner is {printable(listed.owner)}" if listed.owner else ""
             return Guard(name, f"the policy keeps it{whose}", lifted_by_force=True)
+        if why := self.doubt(own):
+            return Guard(name, f"{why}, so that it may be one of those without which the node is lost", lifted_by_force=True)
         needing = [other for other in self.needed_by(own) if other not in together]
         if needing:
             told = ", ".join(printable(other) for other in needing[:5])
@@ -189,13 +248,13 @@ class Protection:
     def _needed(self, unit: str, stopped: Collection[str]) -> bool:
         """Whether another one still needs it that is up, or starts by itself (unit_is_unneeded(), src/core/unit.c)."""
         others = (other for other in self.units.graph.onto(unit, *PULLS, "Requisite") if other not in stopped)
-        return any(not self._down(other) if self._manager else other in self.units.graph.starting for other in others)
+        return any(not self._down(other) if self.manager else other in self.units.graph.starting for other in others)
 
     def _dependents(self, name: str) -> tuple[str, ...]:
-        if self._manager is None or names.form(name) == "template":
+        if self.manager is None or names.form(name) == "template":
             return ()
         if name not in self._loaded:
-            self._loaded[name] = tuple(self.units.canonical(each) for each in self._manager.dependents(name))
+            self._loaded[name] = tuple(self.units.canonical(each) for each in self.manager.dependents(name))
         return self._loaded[name]
 
     def triggers(self, own: str) -> tuple[str, ...]:

@@ -1,116 +1,149 @@
-"""Let zombie memory cgroups go without a reboot: evict the very pages that pin them, and reclaim what does not go that way.
+"""Plan how to free zombie memory cgroups without a reboot: which go, by which way, at what cost to the living, and which stay.
 
-Eviction by file (see `evict`) costs the living nothing, and so is always allowed. Reclaim, from the nearest live parent, takes
-from the live groups below it too. What works in our favour is that the kernel scrapes a dead group clean on its first look,
-whatever its size, while it takes only a sliver of a live one (get_scan_count in mm/vmscan.c: "If the cgroup's already been
-deleted, make sure to scrape out the remaining cache"). So the bites are small, what the live ones lose is watched, and it ends
-before that is more than was agreed to.
+Two ways free a zombie that page cache pins. Eviction by file (`evict`) drops the pages of that zombie and no others. Reclaim
+(`reclaim`) works on the live directory above it and takes from live groups too; it is for pages that eviction does not reach.
+Every part of a plan says the most that it can cost, and the purge keeps to that. Where the kernel's interface allows no limit,
+or the living use the pages, the part is carried out only if the loss was accepted.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exhume.node.cgroups import Hierarchy
-from exhume.node.owners import owner
+from exhume.node.owners import units
 from exhume.node.root import Root
+from exhume.node.zombie_holders import Holder, Holders, UnreapedProcess, listed_elsewhere
 from exhume.remedy.protected import protected
+from exhume.remedy.reclaim import largest_folio_bytes, worst_step_bytes
 
 if TYPE_CHECKING:
     from exhume.node.memcg_walk import MemcgWalk
     from exhume.node.tmpfs_files import TmpfsFile
+    from exhume.remedy.evict import Sorted
 
 Rows = NDArray[np.int64]
 
-# Of the cache of the live groups below the same parent, so much may be lost without asking again.
 ACCEPTED_LOSS = 0.05
+"""The share of the page cache of live groups that reclaim may take without asking."""
+MOST_EVICTED_BYTES = 1 << 30
+"""Page cache that is evicted without asking, in all."""
+MOST_WATCHED = 1024
+"""Live groups whose usage is watched during reclaim; more than these cannot be promised anything."""
+MOST_USERS = 3
+
+
+class Way(Enum):
+    EVICT = "evict"
+    EVICT_SMALL = "evict-small"
+    """Small zombies whose pages were used more than once, but that no process has open or mapped now."""
+    EVICT_IN_USE = "evict-in-use"
+    """Pages that live groups use: they will read them again."""
+    EVICT_LARGE = "evict-large"
+    """Cold pages, but more of them than are evicted without asking."""
+    RECLAIM = "reclaim"
+    """In steps, up to a limit."""
+    RECLAIM_ALL = "reclaim-all"
+    """Without a limit that could be kept."""
+
+    @property
+    def evicts(self) -> bool:
+        return self not in (Way.RECLAIM, Way.RECLAIM_ALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The zombies of one live directory that can go."""
+class Live:
+    """What a reclaim takes from: the live groups at and below a directory."""
 
-    home: str
-    zombies: int
-    serials: frozenset[int]
-    by_file: int
-    """So many of them go by evicting their pages, as far as the first few of these tell; the others only by reclaim."""
-    no_reclaim: str
-    """Why there is no reclaiming from this directory; empty if there is."""
-    pinned_bytes: int
-    live_groups: int
+    groups: int
     cache_bytes: int
-    """Page cache of the live groups below it (itself included), which reclaim takes from as well."""
+    dead_cache_bytes: int
+    """Of all zombies below it. Live groups may use it, and reclaim takes it with the rest."""
+    own_cache_bytes: int
+    """Of the directory itself. Its loss would not show: the counter falls with that of the zombies, too."""
     swap_bytes: int
     """Their anonymous memory, if there is swap to put it into."""
     watched: tuple[str, ...]
-    """The live groups with the most cache, whose usage is watched."""
+    """Those below it with page cache, whose usage is read around each step."""
     protected: tuple[str, ...]
+    """Units among them that no remedy touches."""
+
+    def can_be_kept_to(self, limit_bytes: int, folio_bytes: int) -> bool:
+        """Whether every loss shows, and even the first step takes no more than the limit."""
+        seen = self.own_cache_bytes <= limit_bytes and len(self.watched) <= MOST_WATCHED and not self.protected
+        return seen and worst_step_bytes(len(self.watched), folio_bytes) <= limit_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Zombies of one live directory that go by one way."""
+
+    home: str
+    way: Way
+    serials: frozenset[int]
+    pinned_bytes: int
+    most_lost_bytes: int
+    """The most that live groups lose or have to read again. For RECLAIM_ALL it is all they have."""
+    why: str = ""
+    """Why eviction does not do; empty where it does."""
+    users: tuple[str, ...] = ()
+    """Processes that have the files open."""
+    live: Live | None = None
 
     @property
-    def by_reclaim(self) -> int:
-        return self.zombies - self.by_file
+    def zombies(self) -> int:
+        return len(self.serials)
 
     @property
-    def refusal(self) -> str:
-        """Why it must not be reclaimed from without --accept-cache-loss; empty if it may."""
-        if not self.protected:
-            return ""
-        live = "lives" if len(self.protected) == 1 else "live"
-        return f"{self.home}: {', '.join(self.protected[:3])} {live} below it and would lose cache"
+    def needs_acceptance(self) -> bool:
+        return self.way in (Way.EVICT_IN_USE, Way.EVICT_LARGE, Way.RECLAIM_ALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Zombies that do not go this way, and the way that would work."""
+    """Zombies that no purge frees, and what would."""
 
     home: str
     zombies: int
-    why: str
-    way: str
+    holder: Holder
+    frees: str
+    commands: tuple[str, ...] = ()
+    processes: tuple[tuple[UnreapedProcess, int], ...] = ()
+    """Parents that do not reap, each by one of its dead children and with their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgePlan:
-    targets: tuple[Target, ...]
+    parts: tuple[Part, ...]
     left: tuple[Left, ...]
     version: int
     files: tuple["TmpfsFile", ...] = ()
-    """On tmpfs, those that pin the most of what is left."""
+    """On tmpfs: those that pin the most zombies."""
 
     @property
     def zombies(self) -> int:
-        return sum(target.zombies for target in self.targets)
+        return sum(part.zombies for part in self.parts)
 
-    @property
-    def by_file(self) -> int:
-        return sum(target.by_file for target in self.targets)
+    def allowed(self, accept_loss: bool = False, most_lost_bytes: int | None = None) -> tuple[Part, ...]:
+        """Parts that may be carried out; with a limit only as many as cost no more than that together."""
+        parts = tuple(part for part in self.parts if accept_loss or not part.needs_acceptance)
+        if most_lost_bytes is None:
+            return parts
+        by_cost = sorted(parts, key=lambda part: part.most_lost_bytes)
+        cost = accumulate(part.most_lost_bytes for part in by_cost)
+        return tuple(part for part, so_far in zip(by_cost, cost, strict=True) if so_far <= most_lost_bytes)
 
-    def refusals(self) -> tuple[str, ...]:
-        """Why what can only be reclaimed must not be without --accept-cache-loss."""
-        return tuple(target.refusal for target in self.targets if target.by_reclaim and target.refusal)
 
-
-MOST_WATCHED = 32
-# So few zombies without a page prove nothing about the kernel.
-ENOUGH = 5
-
-_TMPFS = (
-    "delete the files on tmpfs (/dev/shm, /run, emptyDir in memory) that they wrote, or add swap; "
-    "what a process took before it was moved elsewhere goes when that process ends"
-)
-_KERNEL = "kernel objects hold them: echo 2 > /proc/sys/vm/drop_caches frees dentries and inodes, else a reboot"
-# cgroup v2: an inode that was dirtied in a group keeps a reference to it for writeback (struct bdi_writeback, memcg_css).
-_EMPTY = (
-    "no page holds them: an inode that they dirtied, a socket, a cgroup file or a BPF link does; inodes go in time, "
-    "or by echo 2 > /proc/sys/vm/drop_caches; for the others end the process that holds it"
-)
-_ROOT = "the root of the hierarchy cannot be reclaimed from by itself: echo 1 > /proc/sys/vm/drop_caches, or a reboot"
-_RECLAIM = "this kernel has no memory.reclaim (it came with 5.19): echo 1 > /proc/sys/vm/drop_caches, or a reboot"
-_PARENT = "they only wait for zombies that lived inside them, and go with them"
+_MAPPED = "programs have the pages mapped, or the file system cannot be asked for its files"
+_UNREADABLE = "this kernel does not let the pages be found"
+_ROOT = "the root of the hierarchy cannot be reclaimed from"
+_NO_RECLAIM = "this kernel has no memory.reclaim (it came with 5.19)"
+_DROP_CACHES = ("echo 1 > /proc/sys/vm/drop_caches",)
+_FREED_BY_ALL = "dropping the page cache of the whole node frees them, or a reboot"
 
 
 def rows_by_home(seen: "MemcgWalk", under: str = "/") -> dict[str, Rows]:
@@ -122,83 +155,105 @@ def rows_by_home(seen: "MemcgWalk", under: str = "/") -> dict[str, Rows]:
     return {home: np.array(some, np.int64) for home, some in rows.items()}
 
 
-def pinned_by(seen: "MemcgWalk", rows: Rows) -> tuple[Rows, Rows]:
-    """Those that only page cache pins, and those that shared memory does, which has no way out but swap."""
-    stuck = (seen.anon_bytes + seen.unevictable_bytes)[rows] > 0
-    cache = (seen.file_bytes[rows] > 0) | (seen.usage_bytes[rows] > 0 if listed_elsewhere(seen) else False)
-    return rows[cache & ~stuck], rows[stuck]
-
-
-def listed_elsewhere(seen: "MemcgWalk") -> bool:
-    """Whether this kernel moves a dying group's pages to its parent's lists (7.1 does, f1cf8d2f36dc): something is charged to
-    the zombies, and not one of them has a page on a list of its own. They go when the parent is reclaimed from."""
-    charged = seen.zombies[seen.usage_bytes[seen.zombies] > 0]
-    pages = (seen.file_bytes + seen.anon_bytes + seen.unevictable_bytes)[seen.zombies]
-    return seen.kinds and len(charged) >= ENOUGH and not pages.any()
-
-
 def plan(
     root: Root,
     hierarchy: Hierarchy,
     seen: "MemcgWalk",
+    held: Holders,
     under: str = "/",
+    by_use: "Sorted | None" = None,
     swap: bool = False,
-    by_file: Iterable[int] = (),
     files: tuple["TmpfsFile", ...] = (),
 ) -> PurgePlan:
-    """What would go from where and by which way, and what is left out beforehand. `by_file` are rows that eviction frees."""
+    """`by_use` has the zombies that eviction can free; None where the kernel does not let pages be read."""
+    kind = np.full(len(seen), -1, np.int8)
+    kind[held.rows] = held.kind
+    parts: list[Part] = []
+    left: list[Left] = []
+    budget = MOST_EVICTED_BYTES
+    for home, here in sorted(rows_by_home(seen, under).items(), key=lambda item: -len(item[1])):
+        for holder in Holder:
+            rows = here[kind[here] == holder]
+            if holder is not Holder.PAGE_CACHE and len(rows):
+                processes = tuple(held.parents(rows)) if holder is Holder.UNREAPED_PROCESS else ()
+                left.append(Left(home, len(rows), holder, holder.frees, holder.commands, processes))
+        cache = here[kind[here] == Holder.PAGE_CACHE]
+        rest = cache
+        if by_use is not None:
+            cold = np.intersect1d(cache, by_use.cold)
+            # Small ones first, so that as many as possible are freed within the budget.
+            cold = cold[np.argsort(seen.file_bytes[cold], kind="stable")]
+            fits = np.cumsum(seen.file_bytes[cold]) <= budget
+            budget -= int(seen.file_bytes[cold[fits]].sum())
+            in_use = np.intersect1d(cache, by_use.in_use)
+            small = np.isin(cold, by_use.small)
+            users = tuple(dict.fromkeys(user for row in in_use.tolist() for user in by_use.users.get(row, ())))
+            parts += [
+                part
+                for part in (
+                    _evicted(seen, home, Way.EVICT, cold[fits & ~small]),
+                    _evicted(seen, home, Way.EVICT_SMALL, cold[fits & small]),
+                    _evicted(seen, home, Way.EVICT_LARGE, cold[~fits]),
+                    _evicted(seen, home, Way.EVICT_IN_USE, in_use, users),
+                )
+                if part.zombies
+            ]
+            rest = np.setdiff1d(np.setdiff1d(cache, cold), in_use)
+        if not len(rest):
+            continue
+        why = _no_reclaim(root, hierarchy, home)
+        if why:
+            left.append(Left(home, len(rest), Holder.PAGE_CACHE, f"{why}; {_FREED_BY_ALL}", _DROP_CACHES))
+        else:
+            reachable = by_use is not None and not listed_elsewhere(seen)
+            parts.append(_reclaimed(root, hierarchy, seen, home, rest, live_below(seen, home, swap), reachable))
+    parts.sort(key=lambda part: (not part.way.evicts, part.needs_acceptance, -part.zombies))
+    return PurgePlan(tuple(parts), tuple(left), hierarchy.version, files)
+
+
+def _no_reclaim(root: Root, hierarchy: Hierarchy, home: str) -> str:
+    if home == "/":
+        return _ROOT
+    if hierarchy.version == 2 and not root.exists(f"{hierarchy.path}{home}/memory.reclaim"):
+        return _NO_RECLAIM
+    return ""
+
+
+def _evicted(seen: "MemcgWalk", home: str, way: Way, rows: Rows, users: tuple[str, ...] = ()) -> Part:
+    pinned = int(seen.file_bytes[rows].sum())
+    lost = 0 if way is Way.EVICT else pinned
+    return Part(home, way, frozenset(seen.serial[rows].tolist()), pinned, lost, users=users)
+
+
+def _reclaimed(root: Root, hierarchy: Hierarchy, seen: "MemcgWalk", home: str, rows: Rows, live: Live, reachable: bool) -> Part:
+    """`reachable`: eviction looked at the pages of these zombies and cannot evict them."""
+    pinned = int(seen.file_bytes[rows].sum() or seen.usage_bytes[rows].sum())
+    limit = int(live.cache_bytes * ACCEPTED_LOSS)
+    # No limit can be kept with force_empty, nor with pages that programs have mapped.
+    if hierarchy.version == 1 or reachable or not live.can_be_kept_to(limit, largest_folio_bytes(root)):
+        way, most = Way.RECLAIM_ALL, live.cache_bytes + max(pinned, live.dead_cache_bytes) + live.swap_bytes
+    else:
+        way, most = Way.RECLAIM, limit
+    why = _MAPPED if reachable else _UNREADABLE
+    return Part(home, way, frozenset(seen.serial[rows].tolist()), pinned, most, why, live=live)
+
+
+def live_below(seen: "MemcgWalk", home: str, swap: bool = False) -> Live:
+    """The live groups at and below a directory."""
     live_rows = np.flatnonzero(~seen.dying)
-    live_paths = dict(zip(seen.paths(live_rows), live_rows.tolist(), strict=True))
-    holders = set(seen.parent[seen.zombies].tolist())
-    evicted = np.fromiter(by_file, np.int64)
-    targets, left = [], []
-    for home, here in rows_by_home(seen, under).items():
-        cache, stuck = pinned_by(seen, here)
-        others = np.setdiff1d(np.setdiff1d(here, cache), stuck)
-        waiting = np.array([row for row in others.tolist() if row in holders and seen.empty[row]], dtype=int)
-        empty = np.setdiff1d(others[seen.empty[others]], waiting)
-        kernel = np.setdiff1d(np.setdiff1d(others, empty), waiting)
-        no_reclaim = ""
-        if home == "/":
-            no_reclaim = _ROOT
-        elif hierarchy.version == 2 and not root.exists(f"{hierarchy.path}{home}/memory.reclaim"):
-            no_reclaim = _RECLAIM
-        going = np.intersect1d(cache, evicted) if no_reclaim else cache
-        for some, why, way in (
-            (stuck, "shared memory or tmpfs", _TMPFS),
-            (kernel, "kernel objects", _KERNEL),
-            (empty, "nothing charged", _EMPTY),
-            (waiting, "zombies below them", _PARENT),
-            (np.setdiff1d(cache, going), "page cache" + (", directly below the root" if home == "/" else ""), no_reclaim),
-        ):
-            if len(some):
-                left.append(Left(home, len(some), why, way))
-        if len(going):
-            targets.append(_target(seen, home, going, evicted, no_reclaim, live_paths, swap))
-    targets.sort(key=lambda target: -target.zombies)
-    return PurgePlan(tuple(targets), tuple(left), hierarchy.version, files)
-
-
-def _target(
-    seen: "MemcgWalk", home: str, cache: Rows, evicted: Rows, no_reclaim: str, live: dict[str, int], swap: bool
-) -> Target:
-    below = {path: row for path, row in live.items() if _below(path, home)}
+    dead = rows_by_home(seen, home).values()
+    below = {path: row for path, row in zip(seen.paths(live_rows), live_rows.tolist(), strict=True) if _below(path, home)}
     rows = np.array(list(below.values()), dtype=int)
     by_cache = sorted(below, key=lambda path: -int(seen.file_bytes[below[path]]))
-    units = sorted({unit for path in below if (unit := owner(path).unit) and protected(unit)})
-    return Target(
-        home=home,
-        zombies=len(cache),
-        serials=frozenset(seen.serial[cache].tolist()),
-        by_file=len(np.intersect1d(cache, evicted)),
-        no_reclaim=no_reclaim,
-        pinned_bytes=int(seen.file_bytes[cache].sum() or seen.usage_bytes[cache].sum()),
-        live_groups=len(below),
+    names = sorted({unit for path in below for unit in units(path) if protected(unit)})
+    return Live(
+        groups=len(below),
         cache_bytes=int(seen.file_bytes[rows].sum()),
+        dead_cache_bytes=sum(int(seen.file_bytes[some].sum()) for some in dead),
+        own_cache_bytes=int(seen.file_bytes[below[home]]) if home in below else 0,
         swap_bytes=int(seen.anon_bytes[rows].sum()) if swap else 0,
-        # Not the home itself: what the zombies lose is lost to it too.
-        watched=tuple(path for path in by_cache[:MOST_WATCHED] if path != home and seen.file_bytes[below[path]] > 0),
-        protected=tuple(units),
+        watched=tuple(path for path in by_cache if path != home and seen.file_bytes[below[path]] > 0),
+        protected=tuple(names),
     )
 
 
@@ -206,22 +261,19 @@ def _below(path: str, ancestor: str) -> bool:
     return ancestor == "/" or path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
 
 
-def stayed(target: Target, after: "MemcgWalk") -> Target:
-    """What is left of a target, by the zombies' own serial numbers: what came meanwhile is not mixed up with what stayed."""
-    serials = target.serials & frozenset(after.serial[after.zombies].tolist())
-    return replace(target, zombies=len(serials), serials=serials, by_file=0)
+def stayed(serials: frozenset[int], after: "MemcgWalk") -> frozenset[int]:
+    """Which of these zombies are still there, by their own serial numbers: those that came meanwhile do not count."""
+    return serials & frozenset(after.serial[after.zombies].tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one target."""
+    """What became of one part."""
 
-    home: str
-    zombies: int
+    part: Part
     gone: int
-    by_file: int
-    """So many of those that are gone were gone before anything was reclaimed."""
-    lost_bytes: int
-    """What the live groups' usage fell by while it was reclaimed; what they did themselves included."""
-    bites: int
-    ended: str
+    lost_bytes: int = 0
+    """By how much the live groups' memory fell around the steps of reclaim."""
+    steps: int = 0
+    ended: str = ""
+    """Why not all of them went; empty if they did."""

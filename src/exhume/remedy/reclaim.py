@@ -1,189 +1,218 @@
-"""The hand of the purge: a child process that reclaims in short bites, on a core that serves no network queue, and rests.
+"""Reclaim from the live directory above zombies, in small steps, and stop before the living lose more than was agreed to.
 
-cgroup v1 has `memory.force_empty`, which takes no size and goes on until nothing is left: a timer interrupts it (it returns
-EINTR, and what was freed stays freed). v2 has `memory.reclaim`, which takes a size. Bites begin small, because the first
-look at a dead group takes all it has, and grow while nothing goes; before each it is asked whether one more like the dearest
-so far would take more from the living than was agreed to. After each three times as long is rested, so that no core is kept
-in the kernel. If we die, the child does.
+cgroup v2 has `memory.reclaim` (5.19), which takes a size. A step can take more than it asks for: each live group may lose that
+much, and a whole folio of each of its two file lists. So before each step its worst case is added to what was lost so far, and
+if that is more than the limit there is no further step. What was lost is read from the groups' own counters around each step.
+
+cgroup v1 has `memory.force_empty`, which takes no size: it frees all it can, at 25 GB/s where folios are large. No limit can be
+kept there, so it is used only where the loss of all cache was accepted. A timer interrupts each write (EINTR; what was freed
+stays freed), to keep the core free for others.
+
+Both run in a child process (see `child`), on a core that serves no network queue. After each step it rests three times as
+long as the step took. Steps grow only when none of the zombies went although they had time to: the kernel frees a group some
+time after its last page.
 """
 
-import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from exhume.errors import Unreadable
+from exhume.node.cgroups import Hierarchy
 from exhume.node.root import Root
 
-# How long a bite of memory.force_empty may last, and how much one of memory.reclaim may ask for; each doubling is a size.
 SMALLEST_S = 0.001
-SMALLEST_BYTES = 256 << 10
+"""Of one write to memory.force_empty."""
+SMALLEST_BYTES = 128 << 10
+"""Of one write to memory.reclaim. The kernel takes no less at a time: SWAP_CLUSTER_MAX is 32 pages."""
 LARGEST = 4
+"""Steps double at most so often."""
+MOST_STEPS = 2000
 REST = 3.0
 SHORTEST_REST_S = 0.01
-_PR_SET_PDEATHSIG = 1
+SETTLE_S = 0.1
+MOST_WITHOUT_EFFECT = 12
+WAITED_S = 0.5
+"""A step that waits for longer ends the reclaim. Behind a starved core each one does so: the scheduler lets the worker in
+that drains it once a second at best."""
+
+
+class End(Enum):
+    """Why it stopped."""
+
+    GONE = "all of them are gone"
+    LIMIT = "another step could have taken more from the live groups than was agreed to"
+    NOTHING_LEFT = "the kernel has nothing more to reclaim there"
+    NO_EFFECT = "no more of them went"
+    WAITED = "a step waited in the kernel, for a core that runs no tasks or for a disk, and the next ones would too"
+    TOO_LONG = "it took too long"
 
 
 @dataclass(frozen=True, slots=True)
-class Bite:
-    """How one went: how long it took, and what the kernel said."""
+class Reclaimed:
+    """So far, or in the end."""
 
-    seconds: float
-    said: str
+    left: int
+    lost_bytes: int
+    steps: int
+    end: End | None = None
+
+
+def worst_step_bytes(live_groups: int, folio_bytes: int, size: int = 0) -> int:
+    """The most that one step can take from so many live groups with page cache."""
+    return live_groups * ((SMALLEST_BYTES << size) + 2 * folio_bytes)
+
+
+def largest_folio_bytes(root: Root) -> int:
+    """Of the page cache: as large as one entry of a page middle directory maps, where the kernel knows huge pages at all."""
+    try:
+        raw = root.read("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 64).strip()
+    except Unreadable:
+        return os.sysconf("SC_PAGE_SIZE")
+    return int(raw) if raw.isdigit() and len(raw) < 12 else 2 << 20
+
+
+class Usage:
+    """The memory of live groups. Page counters only: no statistics file is opened."""
+
+    def __init__(self, root: Root, hierarchy: Hierarchy, paths: tuple[str, ...]) -> None:
+        self._root = root
+        name = "memory.usage_in_bytes" if hierarchy.version == 1 else "memory.current"
+        # A group's counter includes its children's: of those on one path only the topmost counts.
+        known = set(paths)
+        tops = [path for path in paths if not known & set(_above(path))]
+        self._files = [f"{hierarchy.path}{path}/{name}" for path in tops]
+
+    def read(self) -> list[int]:
+        return [self._read(file) for file in self._files]
+
+    def _read(self, file: str) -> int:
+        try:
+            raw = self._root.read(file, 64).strip()
+        except Unreadable:
+            return 0
+        return int(raw) if raw.isdigit() and len(raw) < 19 else 0
+
+
+def fallen(before: list[int], after: list[int]) -> int:
+    """By how much those that lost something fell; what others gained does not make up for it."""
+    return sum(max(0, first - then) for first, then in zip(before, after, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a reclaim may cost."""
+
+    most_lost_bytes: int | None
+    """None: all of it was accepted."""
+    live_groups: int
+    folio_bytes: int
+
+    def allows(self, lost_bytes: int, size: int) -> bool:
+        if self.most_lost_bytes is None:
+            return True
+        return lost_bytes + worst_step_bytes(self.live_groups, self.folio_bytes, size) <= self.most_lost_bytes
+
+
+def reclaim(
+    root: Root,
+    hierarchy: Hierarchy,
+    home: str,
+    usage: Usage,
+    limit: Limit,
+    count: Callable[[], int],
+    send: Callable[[Reclaimed], None],
+) -> None:
+    """Step by step until the zombies that `count` counts are gone, or End says why not. Runs in a child; `send` has the result
+    of each step, and the last one an end."""
+    name = "memory.force_empty" if hierarchy.version == 1 else "memory.reclaim"
+    file = root.at(f"{hierarchy.path}{home}/{name}")
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"{file} cannot be written: {os.strerror(error.errno or 0)}") from None
+    if hierarchy.version == 1 and limit.most_lost_bytes is not None:
+        raise Unreadable("memory.force_empty takes no size, so that no limit can be kept")
+    signal.signal(signal.SIGALRM, _alarm)
+    left, lost, without_effect, size = count(), 0, 0, 0
+    for step in range(1, MOST_STEPS + 1):
+        if not limit.allows(lost, size):
+            size = max(0, size - 1)
+            if not limit.allows(lost, size):
+                send(Reclaimed(left, lost, step - 1, End.LIMIT))
+                return
+        before, began, ran = usage.read(), time.monotonic(), time.thread_time()
+        exhausted = _force_empty(fd, size) if hierarchy.version == 1 else _reclaim(fd, size)
+        took, ran = time.monotonic() - began, time.thread_time() - ran
+        lost += fallen(before, usage.read())
+        if took - ran > WAITED_S:
+            send(Reclaimed(count(), lost, step, End.WAITED))
+            return
+        time.sleep(max(SHORTEST_REST_S, REST * took))
+        was, left = left, count()
+        if left == was:
+            time.sleep(SETTLE_S)
+            left = count()
+        if left == 0:
+            send(Reclaimed(left, lost, step, End.GONE))
+            return
+        if left < was:
+            without_effect = 0
+        else:
+            without_effect += 1
+            size = min(size + 1, LARGEST)
+        if exhausted and left == was:
+            send(Reclaimed(left, lost, step, End.NOTHING_LEFT))
+            return
+        if without_effect >= MOST_WITHOUT_EFFECT:
+            send(Reclaimed(left, lost, step, End.NO_EFFECT))
+            return
+        send(Reclaimed(left, lost, step))
+    send(Reclaimed(left, lost, MOST_STEPS, End.TOO_LONG))
 
 
 class _Time(Exception):
     """The timer went off."""
 
 
-class Reclaimer:
-    """A child that takes a bite whenever it is asked to. A context manager: the child is gone afterwards."""
-
-    def __init__(self, root: Root, directory: str, version: int, core: int | None) -> None:
-        self._file = root.at(f"{directory}/{'memory.force_empty' if version == 1 else 'memory.reclaim'}")
-        self._version = version
-        self._core = core
-
-    def __enter__(self) -> "Reclaimer":
-        try:
-            fd = os.open(self._file, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise Unreadable(f"{self._file} cannot be written: {os.strerror(error.errno or 0)}") from None
-        asked, ask = os.pipe()
-        answered, answer = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.close(ask)
-            os.close(answered)
-            _child(fd, asked, answer, self._version, self._core)
-        os.close(fd)
-        os.close(asked)
-        os.close(answer)
-        self._ask, self._answered = ask, answered
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._ask)  # the child reads the end of the pipe and leaves
-        os.close(self._answered)
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            if os.waitpid(self._pid, os.WNOHANG)[0]:
-                return
-            time.sleep(0.01)
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-
-    def bite(self, size: int) -> Bite:
-        """One bite, then the rest after it."""
-        os.write(self._ask, bytes([size]))
-        raw = os.read(self._answered, 200)
-        if not raw:
-            raise Unreadable("the reclaiming process died")
-        seconds, _, said = raw.decode().partition(" ")
-        time.sleep(max(SHORTEST_REST_S, REST * float(seconds)))
-        return Bite(float(seconds), said)
-
-
-def _child(fd: int, asked: int, answer: int, version: int, core: int | None) -> None:
-    """Never returns."""
-    code = 0
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-        signal.signal(signal.SIGALRM, _alarm)
-        if core is not None:
-            os.sched_setaffinity(0, {core})
-        os.nice(10)
-        write = _force_empty if version == 1 else _reclaim
-        while size := os.read(asked, 1):
-            start = time.monotonic()
-            said = write(fd, size[0])
-            os.write(answer, f"{time.monotonic() - start:.4f} {said}".encode())
-    except BaseException:
-        code = 1
-    finally:
-        os._exit(code)
-
-
 def _alarm(*_: object) -> None:
     raise _Time  # otherwise Python would take the write up again after EINTR (PEP 475)
 
 
-def _force_empty(fd: int, size: int) -> str:
+def _force_empty(fd: int, size: int) -> bool:
+    """Whether the kernel says that nothing is left."""
     try:
         signal.setitimer(signal.ITIMER_REAL, SMALLEST_S * 2**size)
         try:
             os.write(fd, b"0")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        return "empty"
     except _Time:
-        return ""
+        return False
     except OSError as error:
-        return os.strerror(error.errno or 0)
+        raise Unreadable(f"memory.force_empty failed: {os.strerror(error.errno or 0)}") from None
+    return True
 
 
-def _reclaim(fd: int, size: int) -> str:
+def _reclaim(fd: int, size: int) -> bool:
     """swappiness=0 (6.11) keeps anonymous memory where it is; an older kernel refuses the word, and is asked without."""
-    wanted = SMALLEST_BYTES << size
-    for wish in (f"{wanted} swappiness=0", str(wanted)):
+    for request in (f"{SMALLEST_BYTES << size} swappiness=0", str(SMALLEST_BYTES << size)):
         try:
-            os.write(fd, wish.encode())
-            return ""
-        except BlockingIOError:
-            return ""  # EAGAIN: less than asked was reclaimed
+            os.write(fd, request.encode())
+        except BlockingIOError:  # EAGAIN: less than asked was reclaimed
+            return False
         except OSError as error:
-            if error.errno != 22:
-                return os.strerror(error.errno or 0)
-    return "Invalid argument"
+            if error.errno == 22:
+                continue
+            raise Unreadable(f"memory.reclaim failed: {os.strerror(error.errno or 0)}") from None
+        return False
+    raise Unreadable("this kernel does not take a size for memory.reclaim")
 
 
-def bites(
-    reclaimer: Reclaimer, zombies: Callable[[], int], lost: Callable[[], int], most_lost: int, most: int = 2000
-) -> Iterator[tuple[int, str]]:
-    """Bite until the zombies are gone, the live ones have lost too much, or nothing moves any more.
-
-    Yields (how many are left, "") after each bite, and at the end (left, why it ended).
-    """
-    left = zombies()
-    taken = dearest = still = size = 0
-    for _ in range(most):
-        said = reclaimer.bite(size).said
-        before, left = left, zombies()
-        dearest, taken = max(dearest, lost() - taken), lost()
-        if left <= 0:
-            yield left, "all gone"
-            return
-        if taken + dearest > most_lost:
-            yield left, "one bite more could have taken more from the live groups than was agreed to"
-            return
-        if left < before:
-            still = 0
-        else:
-            still += 1
-            size = min(size + 1, LARGEST)
-        if said == "empty" or (said and still >= 3):
-            yield left, f"the kernel had nothing more to reclaim ({said})"
-            return
-        if still >= 25:
-            yield left, "nothing went any more"
-            return
-        yield left, ""
-    yield left, "it took too long"
-
-
-def quiet_core(root: Root) -> int | None:
-    """A core that we may run on and that serves no network queue; None if there is no choice."""
-    from exhume.node.interrupts import Interrupts, queue_cores
-    from exhume.recording.recording import Node, Recording
-
-    allowed = os.sched_getaffinity(0)
-    seen = Recording(Node("", "", "", "", len(allowed)))
-    try:
-        Interrupts(root).read(seen, 0)
-    except Unreadable:
-        return None
-    serving = {*queue_cores(seen, "tx").values(), *queue_cores(seen, "rx").values()}
-    return max(allowed - serving, default=None)
+def _above(path: str) -> list[str]:
+    """The directories that a path is in."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts))]

@@ -26,7 +26,7 @@ def commands(plan: Plan) -> list[str]:
 def _lines(step: Step) -> Iterator[str]:
     path = shlex.quote(step.target)
     above = shlex.quote(posixpath.dirname(step.target))
-    if step.kind == "remove-link" or step.kind == "remove-file":
+    if step.kind == "remove-link":
         yield f"rm -f {path}"
     elif step.kind == "make-link":
         yield f"mkdir -p {above} && ln -sfn {shlex.quote(step.link)} {path}"

@@ -1,17 +1,38 @@
 """Whether a cgroup's unit is one of this node's own systemd. A user's manager and a container's have units of the same names,
 and what is done to the node's must never be meant for theirs."""
 
-from exhume.node.owners import foreign, owner, units
+import re
+
+from exhume.node.owners import foreign, own_unit, owner, units
+from exhume.remedy.manager import Manager
 from exhume.text import printable
 
-__all__ = ["elsewhere", "not_a_unit", "units"]
+__all__ = ["elsewhere", "mounted", "not_a_unit", "units"]
+
+_MOUNTED = "/sys/fs/cgroup"
+# What a hierarchy of v1 is mounted by: its controllers, or its name (cgroups(7)).
+_CONTROLLER = r"(?:cpuset|cpu|cpuacct|blkio|memory|devices|freezer|net_cls|net_prio|perf_event|hugetlb|pids|rdma|misc)"
+_HIERARCHY = re.compile(rf"/(?:systemd|unified|{_CONTROLLER}(?:,{_CONTROLLER})*)(?=/)")
 
 
-def elsewhere(path: str) -> str:
-    """Whose the innermost unit of a path is, where it is not this node's systemd's, and what to do there; else nothing."""
+def mounted(path: str) -> str:
+    """The cgroup of a directory below /sys/fs/cgroup, whichever hierarchy it is in; any other path as it is."""
+    inner = path.removeprefix(_MOUNTED)
+    return _HIERARCHY.sub("", inner, count=1) if inner != path and _HIERARCHY.match(inner) else inner
+
+
+def elsewhere(path: str, manager: Manager | None = None) -> str:
+    """Whose the innermost unit of a path is, where it is not this node's systemd's, and what to do there; else nothing.
+
+    A running manager is asked where it keeps the unit: a group of that name in another place is somebody else's.
+    """
     unit, held = foreign(path)
     if not unit:
-        return ""
+        own, group = own_unit(path)
+        kept = manager.control_group(own) if own and manager is not None and "*" not in own else ""
+        if not kept or kept == group:
+            return ""
+        return f"{printable(own, 80)} has its processes in {printable(kept)}, not in {printable(group)}: that is another's"
     name = printable(unit, 80)
     user = held.removeprefix("of the user ")
     if user != held:

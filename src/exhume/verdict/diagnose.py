@@ -93,6 +93,8 @@ def _with_history(folder: Folder, start: int, end: int) -> Recording:
         table = history[name]
         table.extend(recording[name])
         recording.tables[name] = table
+    if not len(recording["anchors"]):  # nothing was recorded in this window
+        recording.take_over(folder.load(None, end, ("anchors",)), "anchors")
     return recording
 
 

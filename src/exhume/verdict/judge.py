@@ -173,7 +173,8 @@ def _summary(named: _Named) -> str:
         # Nothing has come to harm yet: it is only about what is there, and where it comes from.
         if cause.kind == "crash-loop" and len(chain) > 1:
             return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind; no harm seen yet"
-        harmless = cause.kind in CONDITIONS[:3] and cause.number("reading share") < HURTS
+        leaves = cause.kind in CONDITIONS[:3] or (cause.kind == "defunct-processes" and len(chain) > 1)
+        harmless = leaves and cause.number("reading share") < HURTS
         return cause.summary + ("; no harm seen yet" if harmless else "")
     if cause is last:
         return cause.summary

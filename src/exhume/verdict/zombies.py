@@ -7,7 +7,9 @@ from exhume.findings.forecast import PAIN
 from exhume.findings.leak_probability import leak
 from exhume.findings.thresholds import Thresholds
 from exhume.node.cgroup_events import churn, lives
+from exhume.node.owners import owner
 from exhume.node.zombie_groups import Shapes
+from exhume.node.zombie_holders import Holder
 from exhume.recording.recording import Recording
 
 SCHEMA = "exhume.zombies/1"
@@ -28,7 +30,14 @@ class Group:
     file: int
     anon: int
     kernel: int
+    swap: int
     empty: int
+    unreaped: int
+    """How many of them a process holds that has ended and was not reaped."""
+    parent_pid: int
+    parent_comm: str
+    parent_cgroup: str
+    """The parent that has not reaped most of those processes."""
     unit: str
     pod: str
     container: str
@@ -38,6 +47,23 @@ class Group:
     leak_probability: float
     because: str
     per_second: float
+
+    @property
+    def holder(self) -> Holder | None:
+        """What holds most of them; None where that was not seen."""
+        if self.unreaped * 2 >= self.zombies:
+            return Holder.UNREAPED_PROCESS
+        return max(self.pinned, key=lambda kind: self.pinned[kind]) if any(self.pinned.values()) else None
+
+    @property
+    def pinned(self) -> dict[Holder, int]:
+        """Bytes of each kind."""
+        return {
+            Holder.PAGE_CACHE: self.file,
+            Holder.SHARED_MEMORY: self.anon,
+            Holder.SWAP: self.swap,
+            Holder.KERNEL_OBJECTS: self.kernel,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +114,12 @@ def zombie_report(recording: Recording, thresholds: Thresholds) -> ZombieReport:
                 row["file"],
                 row["anon"],
                 row["kernel"],
+                row["swap"],
                 row["empty"],
+                row["unreaped"],
+                row["parent_pid"],
+                row["parent_comm"],
+                row["parent_cgroup"],
                 row["unit"],
                 row["pod"],
                 row["container"],
@@ -147,8 +178,19 @@ def as_json(report: ZombieReport) -> dict[str, Any]:
                 "example": group.example,
                 "home": group.home,
                 "zombies": group.zombies,
-                "pinned_bytes": {"file": group.file, "anon": group.anon, "kernel": group.kernel},
+                "pinned_bytes": {"file": group.file, "anon": group.anon, "swap": group.swap, "kernel": group.kernel},
                 "empty": group.empty,
+                "unreaped": {
+                    "zombies": group.unreaped,
+                    "parent": {
+                        "pid": group.parent_pid,
+                        "comm": group.parent_comm or None,
+                        "unit": owner(group.parent_cgroup).unit or None,
+                        "cgroup": group.parent_cgroup or None,
+                    }
+                    if group.parent_pid
+                    else None,
+                },
                 "owner": {
                     "unit": group.unit or None,
                     "pod": group.pod or None,

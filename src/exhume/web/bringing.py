@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.recorder.glance import Glance, Looked
 from exhume.web.ending import end_with
@@ -141,19 +142,20 @@ def _child(look: Callable[[], Glance | None], directory: str, told: int, alive: 
     try:
         os.setsid()  # Ctrl-C is the server's to pass on
         end_with(alive)
-        glance = look()
-        looked = glance.look_first() if glance is not None else None
-        if glance is not None and looked is not None:
-            _say(told, "early", _answer(looked))
-            time.sleep(_DRAWS_S)
-            closer = glance.again()
-            looked = closer.look() if closer is not None else None
-        _say(told, "looked", looked)
-        os.nice(_NICE)
-        if glance is not None:
-            _say(told, "done", _import(glance, directory, told))
+        with budget.enforced():
+            glance = look()
+            looked = glance.look_first() if glance is not None else None
+            if glance is not None and looked is not None:
+                _say(told, "early", _answer(looked))
+                time.sleep(_DRAWS_S)
+                closer = glance.again()
+                looked = closer.look() if closer is not None else None
+            _say(told, "looked", looked)
+            os.nice(_NICE)
+            if glance is not None:
+                _say(told, "done", _import(glance, directory, told))
         code = 0
-    except ExhumeError as error:
+    except (ExhumeError, budget.Exhausted) as error:
         _say(told, "failed", Failed(str(error), error.exit_code))
     except Exception as bug:
         _say(told, "failed", Failed(f"{type(bug).__name__}: {bug}", ExhumeError.exit_code))

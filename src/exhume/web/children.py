@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from exhume.python import python
+from exhume.text import from_json
 from exhume.web.ending import end_with
 
 _NICE = 10
@@ -17,9 +19,7 @@ _NICE = 10
 def begin(module: str, task: dict[str, Any]) -> "subprocess.Popen[bytes]":
     """`python -m MODULE` with this task. In a session of its own, so that Ctrl-C is ours to pass on."""
     pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        [sys.executable, "-m", module], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    child = subprocess.Popen(python("-m", module), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it was ended already, as its exit code says
         child.stdin.write(json.dumps(task).encode() + b"\n")
@@ -41,6 +41,6 @@ def finish(child: "subprocess.Popen[bytes]") -> int:
 def task() -> dict[str, Any]:
     """In such a program: what to do, at low priority."""
     os.nice(_NICE)
-    given: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    given: dict[str, Any] = from_json(sys.stdin.buffer.readline())
     end_with(sys.stdin.fileno())
     return given

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from exhume import budget
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
+from exhume.text import from_json
 from exhume.web import children
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ class Judges:
                 self._children.pop(child, None)
         if child.returncode:
             return None
-        found: dict[str, Any] = json.loads(written)
+        found: dict[str, Any] = from_json(written)
         return found
 
     def end_unwanted(self) -> None:
@@ -133,7 +135,11 @@ class Judges:
 def _main() -> int:
     given = children.task()
     folder = Folder(given["path"], given["boot"])
-    document = verdict(folder, Thresholds(**given["thresholds"]), given["origin"], given["start"], given["end"])
+    try:
+        with budget.enforced():
+            document = verdict(folder, Thresholds(**given["thresholds"]), given["origin"], given["start"], given["end"])
+    except budget.Exhausted as error:
+        return error.exit_code
     json.dump(document, sys.stdout)
     return 0
 

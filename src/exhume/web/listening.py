@@ -3,6 +3,7 @@
 It loads next to nothing: a browser that is told of it begins to load the page while the server is still getting ready.
 """
 
+import hashlib
 import secrets
 import socket
 
@@ -13,6 +14,14 @@ _WAITING = 64
 
 def new_token() -> str:
     return secrets.token_urlsafe(32)
+
+
+def directory(token: str) -> str:
+    """The path below which the page is served, which does not give the token away.
+
+    Cookies know no port. One for this path alone goes to no other server on the same host, because none knows the path.
+    """
+    return f"/{hashlib.sha256(b'path of ' + token.encode()).hexdigest()[:32]}/"
 
 
 class Listening:
@@ -27,7 +36,7 @@ class Listening:
     def url(self) -> str:
         """On every address there is one that always leads here from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}{directory(self.token)}?token={self.token}"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,13 +12,11 @@ from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.text import printable
+from exhume.text import cell, printable
 
 COLUMNS = ("time", "core", "pid", "tid", "comm", "cgroup", "class", "function", "stack")
 _ROWS = 20_000
 _LONGEST = 4_096
-# What spreadsheets take for a formula: a name could be one.
-_FORMULAS = ("=", "+", "-", "@")
 
 Thread = tuple[int, int, str, str]
 Stack = tuple[str, str, str]
@@ -63,5 +61,4 @@ def _named(path: list[str]) -> tuple[str, str]:
 
 
 def _cell(text: str) -> str:
-    text = printable(text, _LONGEST)
-    return f"'{text}" if text.startswith(_FORMULAS) else text
+    return cell(printable(text, _LONGEST))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from exhume.web.listening import directory
 from exhume.web.replies import error
 
 Scope = MutableMapping[str, Any]
@@ -34,7 +35,7 @@ _METHODS = ("GET", "HEAD")
 
 
 def cookie_name(port: int) -> str:
-    """With the port: cookies know none, and two views on one machine would log each other out."""
+    """With the port, for people who look at their cookies: the path tells views apart (listening.directory)."""
     return f"exhume_token_{port}"
 
 
@@ -48,6 +49,7 @@ class Guard:
         self._token = token.encode("ascii")
         self._port = port
         self._cookie = cookie_name(port)
+        self._directory = directory(token)
         self._everywhere = host in _EVERY
         self._hosts = _authorities(LOOPBACK if host in (*LOOPBACK, *_EVERY) else (host,), port)
 
@@ -61,7 +63,14 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, self._telling(send, None))
             return
-        await self._app(scope, receive, self._telling(send, self._new_cookie(scope)))
+        path = scope["path"]
+        if self._private(scope):
+            path = path[len(self._directory) - 1 :]
+        await self._app({**scope, "path": path}, receive, self._telling(send, self._new_cookie(scope)))
+
+    def _private(self, scope: Scope) -> bool:
+        """Whether it is below the path that only the page knows. The same is to be had without it, by query or header."""
+        return bool(scope["path"].startswith(self._directory))
 
     def _refusal(self, scope: Scope) -> App | None:
         hosts, origins = _all(scope, b"host"), _all(scope, b"origin")
@@ -87,7 +96,7 @@ class Guard:
         """Every token that came along."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True, max_num_fields=None)
         found = [value for name, value in query if name == "token"] + _all(scope, b"x-exhume-token")
-        for line in _all(scope, b"cookie"):
+        for line in _all(scope, b"cookie") if self._private(scope) else ():
             found += [value for name, value in _cookies(line) if name == self._cookie]
         return [value.encode("utf-8", "surrogateescape") for value in found]
 
@@ -96,9 +105,10 @@ class Guard:
 
     def _new_cookie(self, scope: Scope) -> bytes | None:
         """For the first load of the page, which has the token in its address."""
-        if scope["path"] != "/" or b"token=" not in scope.get("query_string", b""):
+        if scope["path"] != self._directory or b"token=" not in scope.get("query_string", b""):
             return None
-        return b"%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self._cookie.encode(), self._token)
+        name, path = self._cookie.encode(), self._directory.encode()
+        return b"%s=%s; Path=%s; HttpOnly; SameSite=Strict" % (name, self._token, path)
 
     def _telling(self, send: Send, cookie: bytes | None) -> Send:
         async def told(message: Message) -> None:

@@ -4,11 +4,11 @@ browser gets the name of a file that only we can read, and that leads on to the 
 
 import html
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+
+from exhume.scratch import scratch
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -23,15 +23,11 @@ _PAGE = """<!doctype html>
 def shown(url: str) -> Iterator[None]:
     """The file goes when we do. A browser that is kept from reading it (as snaps and flatpaks are) shows an error: the address
     was printed, too."""
-    place = ""
-    try:
-        with suppress(OSError):  # a full disk keeps nobody from opening the address
-            place = tempfile.mkdtemp(prefix="exhume-view-")  # nobody else's to enter
+    with ExitStack() as stack:
+        with suppress(OSError):  # a full disk does not keep the address from being opened by hand
+            place = stack.enter_context(scratch("view"))
             _open(os.path.join(place, "open.html"), url)
         yield
-    finally:
-        if place:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _open(path: str, url: str) -> None:

@@ -1,13 +1,19 @@
 """Programs on the real kernel: refused, run on demand, attached, walking kernel memory, and gone without a trace."""
 
 import errno
+import mmap
 import os
 import re
 import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -27,16 +33,20 @@ from exhume.kernel.bpf import (
     Features,
     Hash,
     Helper,
+    Link,
     Program,
     ProgramKind,
     Rejected,
     Routine,
     Tracefs,
 )
-from exhume.kernel.bpf.syscall import Command, architecture, attributes, bpf
+from exhume.kernel.bpf.syscall import Command, attributes, bpf
 from tests.kernel.bpf.needs import OLD_KERNEL, each_fallback, needs_bpf
 
 pytestmark = needs_bpf
+
+GETPPID = {"x86_64": 110, "aarch64": 173}[os.uname().machine]
+NO_TEST_RUN = Features(test_run=False)
 
 
 def word(block: Block, index: int = 0) -> int:
@@ -63,7 +73,7 @@ def counter(block: Block, thread: int) -> Builder:
     p.load(R7, R1 + 8)
     p.call(Helper.get_current_pid_tgid)
     p.mov(R1, thread)
-    with p.when(R0, "==", R1), p.when(R7, "==", architecture().getppid):
+    with p.when(R0, "==", R1), p.when(R7, "==", GETPPID):
         p.address_of(R6, block)
         p.mov(R1, 1)
         p.atomic_add(R6, R1)
@@ -280,10 +290,124 @@ def test_every_forced_fallback_is_really_taken(monkeypatch: pytest.MonkeyPatch) 
             routine.run()
             attached = {name: file for name, file in _open_files().items() if name not in before}
             assert len(attached) == 1
-            assert "bpf" in next(iter(attached.values()))
+            assert "perf_event" in next(iter(attached.values()))
     monkeypatch.setattr(Hash, "_all_in_batches", None)
     with Hash(8, 8, 1, features=OLD_KERNEL) as table:
         assert table.snapshot() == {}
+
+
+def counting(block: Block, features: Features) -> Builder:
+    """Counts its own runs."""
+    p = Builder(features)
+    p.address_of(R6, block)
+    p.mov(R1, 1)
+    p.atomic_add(R6, R1)
+    p.exit(0)
+    return p
+
+
+def fault(times: int) -> None:
+    """Take minor page faults in this thread."""
+    with mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
+        for _ in range(times):
+            page.madvise(mmap.MADV_DONTNEED)
+            page[0]
+
+
+@contextmanager
+def run_counts() -> Iterator[Callable[[int], int]]:
+    """How often the kernel has run the program of a file descriptor, for any reason; it counts while this is open."""
+    try:
+        switch = bpf(Command.ENABLE_STATS, attributes("I", 0))
+    except OSError as refused:
+        pytest.skip(f"BPF_ENABLE_STATS (5.8): {refused}")
+    try:
+        yield lambda fd: int(re.findall(r"^run_cnt:\s*(\d+)$", Path(f"/proc/self/fdinfo/{fd}").read_text(), re.MULTILINE)[0])
+    finally:
+        os.close(switch)
+
+
+_BYSTANDER = """
+import mmap, os
+page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+print("there", flush=True)
+while input():
+    for _ in range(10000):
+        page.madvise(mmap.MADV_DONTNEED)
+        page[0]
+        os.getppid()
+    print("done", flush=True)
+"""
+
+
+def test_without_test_run_no_other_process_or_thread_runs_the_program() -> None:
+    with (
+        Block(8, features=NO_TEST_RUN) as block,
+        Routine(counting(block, NO_TEST_RUN), features=NO_TEST_RUN) as routine,
+        run_counts() as runs,
+        subprocess.Popen([sys.executable, "-c", _BYSTANDER], stdin=PIPE, stdout=PIPE, text=True) as bystander,
+        ThreadPoolExecutor(1) as other,
+    ):
+        assert bystander.stdin is not None
+        assert bystander.stdout is not None
+        assert bystander.stdout.readline() == "there\n"
+        other.submit(fault, 1).result()
+        routine.run()
+        (program,) = [int(fd) for fd, what in _open_files().items() if "bpf-prog" in what]
+        before = runs(program)
+        fault(100)
+        assert 100 <= runs(program) - before < 1000, "this thread's own faults do reach the program"
+        before = runs(program)
+        bystander.stdin.write("go\n")
+        bystander.stdin.flush()
+        assert bystander.stdout.readline() == "done\n"
+        other.submit(fault, 10000).result()
+        during = runs(program) - before
+        bystander.stdin.write("\n")
+        bystander.stdin.close()
+        assert during < 1000, "20,000 faults and 10,000 system calls were not ours"
+        assert word(block) == 1
+
+
+def test_without_test_run_a_fault_between_two_runs_does_not_run_the_code() -> None:
+    with Block(8, features=NO_TEST_RUN) as block, Routine(counting(block, NO_TEST_RUN), features=NO_TEST_RUN) as routine:
+        for times in range(1, 11):
+            routine.run()
+            fault(100)
+            assert word(block) == times
+
+
+def test_without_test_run_threads_take_turns_and_a_forked_child_runs_it_too() -> None:
+    with Block(8, features=NO_TEST_RUN) as block, Routine(counting(block, NO_TEST_RUN), features=NO_TEST_RUN) as routine:
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as another:
+            for turn in range(3):
+                one.submit(routine.run).result()
+                another.submit(routine.run).result()
+                routine.run()
+                assert word(block) == 3 * (turn + 1)
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                routine.run()
+            os._exit(word(block))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 10
+
+
+def test_without_test_run_a_program_that_the_kernel_does_not_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    attach = Program.attach_own_faults
+
+    def of_a_thread_that_ended(program: Program) -> Link:
+        with ThreadPoolExecutor(1) as ended:
+            return ended.submit(attach, program).result()
+
+    monkeypatch.setattr(Program, "attach_own_faults", of_a_thread_that_ended)
+    with (
+        Block(8, features=NO_TEST_RUN) as block,
+        Routine(counting(block, NO_TEST_RUN), name="idle", features=NO_TEST_RUN) as routine,
+        pytest.raises(BpfError, match="the BPF program idle is attached to the faults of this thread, but does not run"),
+    ):
+        routine.run()
 
 
 # Attached

@@ -14,8 +14,8 @@ import pytest
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import R1, R2, R6, R7, Block, BpfError, Btf, BtfError, Builder, Features, Link, Program, ProgramKind
 from exhume.kernel.bpf.maps import possible_cpus
-from exhume.node.cgroups import layout
-from exhume.node.latency import rare, rare_programs
+from exhume.node.cgroups import Hierarchy, Walk, layout, walk
+from exhume.node.latency import cgroup_paths, rare, rare_programs
 from exhume.node.latency.cgroup_paths import CgroupPaths
 from exhume.node.latency.rare import Rare, Taken, memory_bytes
 from exhume.node.root import Root
@@ -73,7 +73,8 @@ def group() -> Iterator[Path]:
 def test_reclaim_is_told_by_the_cgroup_of_the_thread_that_had_to_do_it(group: Path, tmp_path: Path) -> None:
     if not any((group / name).exists() for name in ("memory.force_empty", "memory.reclaim")):
         pytest.skip("this kernel has nothing by which a cgroup is told to reclaim")
-    with Rare() as probe, CgroupPaths() as paths:
+    paths = CgroupPaths()
+    with Rare() as probe:
         assert "mm_vmscan_memcg_reclaim_end" not in probe.off
         probe.take()
         done = subprocess.Popen([sys.executable, "-c", _RECLAIM, str(group), str(tmp_path / "filled")])
@@ -97,14 +98,32 @@ def test_a_number_becomes_a_path_only_where_there_is_a_cgroup(group: Path) -> No
     inner = group / "a b\t\udcff (deleted)"  # cgroup_mkdir takes all but a new line
     inner.mkdir()
     try:
-        with CgroupPaths() as paths:
-            assert paths.path(group.stat().st_ino) == f"/{group.name}"
-            assert paths.path(inner.stat().st_ino) == f"/{group.name}/a b\t\\xff (deleted)"
-            assert paths.path(group.parent.stat().st_ino) == "/"
-            for number in (0, 1 << 40, (1 << 64) - 1, 1 << 64, -1):
-                assert paths.path(number) == ""
+        paths = CgroupPaths()
+        assert paths.path(group.stat().st_ino) == f"/{group.name}"
+        assert paths.path(inner.stat().st_ino) == f"/{group.name}/a b\t\\xff (deleted)"
+        assert paths.path(group.parent.stat().st_ino) == "/"
+        for number in (0, 1 << 40, (1 << 64) - 1, 1 << 64, -1):
+            assert paths.path(number) == ""
     finally:
         inner.rmdir()
+
+
+def test_unknown_numbers_do_not_have_the_hierarchy_walked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks: list[str] = []
+
+    def counted(root: Root, hierarchy: Hierarchy) -> Walk:
+        walks.append(hierarchy.path)
+        return walk(root, hierarchy)
+
+    monkeypatch.setattr(cgroup_paths, "walk", counted)
+    now = [time.monotonic_ns()]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    paths = CgroupPaths()
+    assert [paths.path(number) for number in range(1 << 40, (1 << 40) + 1000)] == [""] * 1000
+    assert len(walks) == 1
+    now[0] += 1_000_000_000
+    assert paths.path(1 << 40) == ""
+    assert len(walks) == 2
 
 
 def test_a_node_without_memory_cgroups_has_no_paths(tmp_path: Path) -> None:
@@ -114,7 +133,8 @@ def test_a_node_without_memory_cgroups_has_no_paths(tmp_path: Path) -> None:
 
 @needs_test_run
 def test_reclaim_within_reclaim_is_measured_as_two() -> None:
-    with Rare(attach=False) as probe, CgroupPaths() as paths:
+    paths = CgroupPaths()
+    with Rare(attach=False) as probe:
         probe.program("mm_vmscan_direct_reclaim_begin").run(0, 0)
         probe.program("mm_vmscan_memcg_reclaim_begin").run(0, 0)
         time.sleep(0.002)

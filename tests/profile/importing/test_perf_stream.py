@@ -23,7 +23,7 @@ from tests.profile.made_records import record
 needs_perf = pytest.mark.skipif(
     not shutil.which("perf") or os.geteuid() != 0, reason="perf is not installed, or may not record without root"
 )
-WORK = "import os\nfor _ in range(3000): os.sched_yield(); os.stat('/')\nwhile os.times().user < 0.4: pass"
+WORK = "import os, time\nfor _ in range(300): time.sleep(0.0002); os.stat('/')\nwhile os.times().user < 0.4: pass"
 
 
 @pytest.mark.parametrize("header", [struct.pack("=IHHI", 66, 0, 12, 24), struct.pack("=IHHII", 66, 0, 16, 24, 0)])

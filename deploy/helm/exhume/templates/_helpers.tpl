@@ -32,6 +32,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* Cluster-wide, so the namespace is part of the name. */}}
+{{- define "exhume.admission" -}}
+{{- printf "%s-%s-own-node" .Release.Namespace (include "exhume.fullname" .) | trunc 253 | trimSuffix "-" }}
+{{- end }}
+
 {{- define "exhume.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
@@ -42,7 +47,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* The capabilities, held equal to src/exhume/agent/privileges.py by a test. */}}
 {{- define "exhume.capabilities" -}}
-{{- $needed := list "SYSLOG" "DAC_READ_SEARCH" }}
+{{- $needed := list "SYSLOG" }}
 {{- if eq .Values.kernel "before-5.8" }}
 {{- $needed = concat $needed (list "SYS_ADMIN" "SYS_RESOURCE") }}
 {{- else }}
@@ -61,12 +66,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $found "/" "/host" }}
 {{- else }}
 {{- $paths := list "/proc" "/sys" }}
-{{- if .Values.sources.systemd }}{{- $paths = concat $paths (list "/run/dbus" "/run/systemd/system" "/run/log" "/var/log") }}{{- end }}
+{{- if .Values.sources.journal }}{{- $paths = concat $paths (list "/run/log" "/run/systemd/system" "/var/log") }}{{- end }}
+{{- if .Values.sources.dbus }}{{- $paths = concat $paths (list "/run/dbus" "/run/systemd/system") | uniq }}{{- end }}
 {{- $runtimes := dict "containerd" "/run/containerd/io.containerd.runtime.v2.task" "k3s" "/run/k3s/containerd/io.containerd.runtime.v2.task" "docker" "/var/lib/docker/containers" "cri-o" "/var/lib/containers/storage/overlay-containers" }}
 {{- with get $runtimes .Values.sources.runtime }}{{- $paths = append $paths . }}{{- end }}
 {{- range $paths }}{{- $_ := set $found . (printf "/host%s" .) }}{{- end }}
 {{- end }}
 {{- toJson $found }}
+{{- end }}
+
+{{/* The only directories of the host that can be written: the recording, and profiles that wait to be sent; equal to the same file. */}}
+{{- define "exhume.writable" -}}
+{{- dict "recording" (printf "%s/recording" .Values.stateDirectory) "spool" (printf "%s/recording.spool" .Values.stateDirectory) | toJson }}
 {{- end }}
 
 {{/* A value as TOML: text is escaped as JSON is, which TOML reads. */}}

@@ -44,7 +44,7 @@ class Units:
         self.generators = generators.known
         self.manager = manager
         self.user = user
-        self._tree = generators.tree
+        self.tree = self._tree = generators.tree
         self.layout = read_layout(self._tree, search_path(self._tree, manager, home), manager)
         self._fragments = Fragments(self._tree, self.layout)
         self._states = States(self._fragments)

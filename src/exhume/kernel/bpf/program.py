@@ -12,6 +12,7 @@ from exhume.kernel.bpf.asm import Assembler
 from exhume.kernel.bpf.instruction import listing
 from exhume.kernel.bpf.syscall import (
     BpfError,
+    Buffer,
     Command,
     Handle,
     ProgramKind,
@@ -29,7 +30,10 @@ from exhume.kernel.bpf.syscall import (
 from exhume.kernel.bpf.tracefs import Tracepoint
 
 # include/uapi/linux/perf_event.h
+_PERF_TYPE_SOFTWARE: Final = 1
 _PERF_TYPE_TRACEPOINT: Final = 2
+_PERF_COUNT_SW_PAGE_FAULTS_MIN: Final = 5
+_DISABLED_AND_USER_ONLY: Final = 1 << 0 | 1 << 5 | 1 << 6  # disabled, exclude_kernel, exclude_hv
 _PERF_FLAG_FD_CLOEXEC: Final = 8
 _IOC_ENABLE: Final = 0x2400
 _IOC_SET_BPF: Final = 0x40042408
@@ -85,7 +89,7 @@ class Program(Handle):
         return run
 
     def attach_raw(self, tracepoint: str) -> Link:
-        """Run at each hit of a tracepoint, with its arguments as the kernel passes them (`sched_switch`, `sys_enter`)."""
+        """Run at each hit of a tracepoint, with its arguments as the kernel passes them (`sched_switch`)."""
         name = ctypes.create_string_buffer(tracepoint.encode())
         try:
             return Link(bpf(Command.RAW_TRACEPOINT_OPEN, attributes("QIxxxx", address(name), self.fd)))
@@ -99,17 +103,25 @@ class Program(Handle):
         # struct perf_event_attr as it was at first (PERF_ATTR_SIZE_VER0). The program runs for hits on every CPU, whichever
         # one the event is for: it hangs on the tracepoint, not on the event (perf_event_attach_bpf_prog).
         attr = attributes("IIQ48x", _PERF_TYPE_TRACEPOINT, 64, tracepoint.id)
-        cpu = min(os.sched_getaffinity(0))
+        return self._attach_event(f"the tracepoint {tracepoint.name}", attr, pid=-1, cpu=min(os.sched_getaffinity(0)))
+
+    def attach_own_faults(self) -> Link:
+        """Run at each minor page fault that the calling thread takes in user mode; for programs of kind PERF_EVENT."""
+        faults = (_PERF_TYPE_SOFTWARE, 64, _PERF_COUNT_SW_PAGE_FAULTS_MIN)
+        attr = attributes("IIQQ16xQ16x", *faults, 1, _DISABLED_AND_USER_ONLY)  # a sample period of 1: every fault
+        return self._attach_event("the page faults of this thread", attr, pid=0, cpu=-1)
+
+    def _attach_event(self, what: str, attr: Buffer, pid: int, cpu: int) -> Link:
         try:
-            link = Link(call(architecture().perf_event_open, attr, -1, cpu, -1, _PERF_FLAG_FD_CLOEXEC))
+            link = Link(call(architecture().perf_event_open, attr, pid, cpu, -1, _PERF_FLAG_FD_CLOEXEC))
         except OSError as refused:
-            raise error(f"opening the tracepoint {tracepoint.name}", refused) from None
+            raise error(f"opening {what}", refused) from None
         try:
             fcntl.ioctl(link.fd, _IOC_SET_BPF, self.fd)
             fcntl.ioctl(link.fd, _IOC_ENABLE, 0)
         except OSError as refused:
             link.close()
-            raise error(f"attaching to the tracepoint {tracepoint.name}", refused) from None
+            raise error(f"attaching to {what}", refused) from None
         return link
 
 

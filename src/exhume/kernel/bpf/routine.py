@@ -1,53 +1,43 @@
-"""A program that runs when we say so: by test-run, or on older kernels by a system call that only we make."""
+"""A program that runs when we ask: by test-run, or on older kernels by a page fault of the calling thread."""
 
-import os
+import mmap
+import threading
 from typing import Final, Self
 
-from exhume.kernel.bpf.asm import R1, R2, R6, Assembler
+from exhume.kernel.bpf.asm import R1, R6, Assembler
 from exhume.kernel.bpf.builder import Builder
 from exhume.kernel.bpf.features import HERE, Features
 from exhume.kernel.bpf.maps import Block
 from exhume.kernel.bpf.program import Link, Program
-from exhume.kernel.bpf.syscall import BpfError, ProgramKind, architecture, call
+from exhume.kernel.bpf.syscall import BpfError, ProgramKind
 
-# A program may be skipped at a hit when it is just running on the same CPU (bpf_prog.active in kernel/trace/bpf_trace.c).
+# The kernel skips a program while another one runs on the same CPU (bpf_prog_active in kernel/events/core.c).
 _TRIES: Final = 100
 
 
 class Routine:
-    """Code that ends with exit() and talks through a Block; its registers are undefined when it starts.
+    """Code that ends with exit() and shares memory through a Block; its registers are undefined when it starts.
 
-    Where raw tracepoints cannot be test-run it hangs on `sys_enter` from the first run until it is closed, and lets pass
-    all but one call: getppid(2) with a random number as argument, which it does not take and nobody else can know. Unlike
-    a process id, that number is the same in every namespace.
+    Call run() from one thread at a time; it need not be the thread that made the routine.
     """
 
     def __init__(self, code: Assembler, *, name: str = "exhume", features: Features = HERE) -> None:
-        self._link: Link | None = None
-        self._runs: Block | None = None
-        self._cookie = int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
-        if not features.test_run:
-            self._runs = Block(8, features=features)
-            code = _guarded(code, self._cookie, self._runs, features)
-        try:
+        self._by_fault: _ByFault | None = None
+        if features.test_run:
             self._program = Program(ProgramKind.RAW_TRACEPOINT, code, name)
-        except BaseException:
-            self._close_runs()
-            raise
-        self._run = self._program.runner() if features.test_run else None
+            self._run = self._program.runner()
+        else:
+            self._by_fault = _ByFault(code, name, features)
 
     def run(self) -> None:
         """Run it once, to its end."""
-        if self._run is not None:
+        if self._by_fault is not None:
+            self._by_fault.run()
+        else:
             self._run()
-        elif self._runs is not None:
-            self._run_by_system_call(self._runs)
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-        self._program.close()
-        self._close_runs()
+        (self._by_fault or self._program).close()
 
     def __enter__(self) -> Self:
         return self
@@ -55,36 +45,71 @@ class Routine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run_by_system_call(self, runs: Block) -> None:
-        if self._link is None:
-            self._link = self._program.attach_raw("sys_enter")
-        before = runs.read()
+
+class _ByFault:
+    """Runs the code when the calling thread takes a page fault, on kernels that cannot test-run it.
+
+    The program is attached to a perf event that counts the minor faults of one thread (BPF_PROG_TYPE_PERF_EVENT, 4.9, commit
+    0515e5999a46), so no other thread ever runs it. To run the code, arm it and read a page that is not mapped. The read maps
+    the zero page: nothing is allocated. The program disarms itself first, so any other fault of this thread passes, and one
+    that comes between arming and the read is as good as the read. The kernel runs it in an RCU read section, with preemption
+    off and interrupts on (bpf_overflow_handler).
+
+    While the event is open, page faults of all processes take a few percent longer: perf_sw_event looks whether one is meant.
+    Their system calls do not (bench/run walk-bystander).
+    """
+
+    def __init__(self, code: Assembler, name: str, features: Features) -> None:
+        self._link: Link | None = None
+        self._thread = 0
+        self._armed = Block(8, features=features)
+        try:
+            self._program = Program(ProgramKind.PERF_EVENT, _guarded(code, self._armed, features), name)
+        except BaseException:
+            self._armed.close()
+            raise
+        self._page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def run(self) -> None:
+        self._attach()
+        self._armed.write(_ARMED)
         for _ in range(_TRIES):
-            call(architecture().getppid, self._cookie)
-            if runs.read() != before:
+            self._page.madvise(mmap.MADV_DONTNEED)
+            self._page[0]
+            if self._armed.read() != _ARMED:
                 return
-        raise BpfError(f"the BPF program {self._program.name} is attached to sys_enter, but the kernel does not run it")
+        self._armed.write(_DISARMED)
+        raise BpfError(f"the BPF program {self._program.name} is attached to the faults of this thread, but does not run")
 
-    def _close_runs(self) -> None:
-        if self._runs is not None:
-            self._runs.close()
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._page.close()
+        self._program.close()
+        self._armed.close()
+
+    def _attach(self) -> None:
+        """The event belongs to a thread: another thread, or a child after fork(2), gets its own."""
+        thread = threading.get_native_id()
+        if self._thread == thread:
+            return
+        if self._link is not None:
+            self._link.close()
+        self._link, self._thread = None, 0
+        self._link, self._thread = self._program.attach_own_faults(), thread
 
 
-def _guarded(code: Assembler, cookie: int, runs: Block, features: Features) -> Assembler:
-    """The code behind a door: ends unless this is our own call, else counts it. sys_enter has (struct pt_regs *, long id)."""
+_ARMED: Final = (1).to_bytes(8, "little")
+_DISARMED: Final = bytes(8)
+
+
+def _guarded(code: Assembler, armed: Block, features: Features) -> Assembler:
+    """The code, run only when armed, and then once."""
     p = Builder(features)
-    p.argument(R6, 0)
-    p.argument(R1, 1)
-    p.jump_if(R1, "!=", architecture().getppid, "pass")
-    p.read(R1, R6 + architecture().first_argument)
-    p.mov(R2, cookie)
-    p.jump_if(R1, "!=", R2, "pass")
-    p.address_of(R6, runs)
-    p.mov(R1, 1)
-    p.atomic_add(R6, R1)
-    p.jump("code")
-    p.label("pass")
-    p.exit(0)
-    p.label("code")
+    p.address_of(R6, armed)
+    p.load(R1, R6)
+    with p.when(R1, "==", 0):
+        p.exit(0)
+    p.store(R6, 0)
     p.append(code)
     return p

@@ -41,6 +41,7 @@ class Command(IntEnum):
     RAW_TRACEPOINT_OPEN = 17
     MAP_LOOKUP_BATCH = 24
     LINK_CREATE = 28
+    ENABLE_STATS = 32
     ITER_CREATE = 33
 
 
@@ -61,25 +62,24 @@ class ProgramKind(IntEnum):
 
     KPROBE = 2
     TRACEPOINT = 5
+    PERF_EVENT = 7
     RAW_TRACEPOINT = 17
     TRACING = 26
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Numbers of system calls, and where struct pt_regs keeps the first argument of one."""
+    """Numbers of system calls."""
 
     bpf: int
     perf_event_open: int
-    getppid: int
-    first_argument: int
 
 
 _ARCHITECTURES = {
-    # arch/x86/entry/syscalls/syscall_64.tbl; pt_regs.di in arch/x86/include/uapi/asm/ptrace.h
-    "x86_64": Architecture(bpf=321, perf_event_open=298, getppid=110, first_argument=112),
-    # include/uapi/asm-generic/unistd.h; pt_regs.regs[0] in arch/arm64/include/asm/ptrace.h
-    "aarch64": Architecture(bpf=280, perf_event_open=241, getppid=173, first_argument=0),
+    # arch/x86/entry/syscalls/syscall_64.tbl
+    "x86_64": Architecture(bpf=321, perf_event_open=298),
+    # include/uapi/asm-generic/unistd.h
+    "aarch64": Architecture(bpf=280, perf_event_open=241),
 }
 
 

@@ -1,65 +1,62 @@
-"""Which directory a cgroup has whose number a program saw: the kernel opens it by that number, nothing is walked."""
+"""Which directory a cgroup has whose number a program saw: the number is the inode number of that directory."""
 
 import os
-import sys
-from typing import Self
+import time
+from typing import Final
 
 from exhume.errors import Unreadable
-from exhume.kernel.file_handle import Handle, handle_of, open_handle
-from exhume.node.cgroups import layout
+from exhume.node.cgroups import layout, walk
 from exhume.node.root import Root
 from exhume.text import from_path
 
-_ID_BYTES = 8
+_SECOND_NS: Final = 1_000_000_000
+_PAUSE: Final = 200
+"""After a walk of the hierarchy so many times its duration passes before the next: 0.5 % of a core."""
 
 
 class CgroupPaths:
-    """Of the hierarchy that has the memory controller. A context manager.
+    """Of the hierarchy that has the memory controller.
 
-    The handle of a cgroup is its number (kernfs_encode_fh; before 5.5 the same eight bytes are inode number and generation),
-    so only the type of it has to be learnt, from the directory that is mounted.
+    open_by_handle_at(2) would find a directory by its number without a walk, but needs CAP_DAC_READ_SEARCH, and a process with
+    that can open every file of a file system of which it sees one directory. So the directories are walked when an unknown
+    number comes, within the bound of `cgroups.walk`, and seldom. Before Linux 5.5 the number is not the inode number
+    (40430452fd5d): there no path is found.
     """
 
     def __init__(self, root: Root | None = None) -> None:
-        root = root or Root()
-        hierarchy = layout(root).of("memory")
+        self._root = root or Root()
+        hierarchy = layout(self._root).of("memory")
         if hierarchy is None:
             raise Unreadable("no hierarchy with the memory controller is mounted, so cgroups have numbers and no paths")
-        self._top = os.path.realpath(root.at(hierarchy.path))
-        handle = handle_of(self._top)
-        if len(handle.raw) != _ID_BYTES:
-            raise Unreadable(f"{hierarchy.path} does not find cgroups by their numbers")
-        self._kind = handle.kind
-        try:
-            self._fd = os.open(self._top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise Unreadable(f"{hierarchy.path} cannot be opened: {os.strerror(error.errno or 0)}") from None
+        self._hierarchy = hierarchy
+        self._top = self._root.at(hierarchy.path)
+        self._paths: dict[int, str] = {}
+        self._not_before_ns = 0
 
     def path(self, number: int) -> str:
-        """`/` for the mounted directory; empty for a cgroup that is gone, or is not below that directory."""
-        try:
-            handle = Handle(self._kind, number.to_bytes(_ID_BYTES, sys.byteorder))
-            fd = open_handle(self._fd, handle, os.O_PATH | os.O_CLOEXEC)
-        except (OSError, OverflowError):
+        """`/` for the mounted directory; empty for a cgroup that is gone, or was not reached by the walk."""
+        found = self._known(number)
+        if not found and time.monotonic_ns() >= self._not_before_ns:
+            self._walk()
+            found = self._known(number)
+        return from_path(found)
+
+    def _known(self, number: int) -> str:
+        """As it was walked, if that directory is still there."""
+        path = self._paths.get(number)
+        if path is None:
             return ""
         try:
-            whole = os.readlink(f"/proc/self/fd/{fd}")
-            # What is removed, or out of sight, is not found again at the place that the kernel names.
-            if not os.path.samestat(os.stat(whole), os.fstat(fd)):
-                return ""
-        except (OSError, ValueError):
+            return path if os.stat(self._top + path).st_ino == number else ""
+        except OSError:
             return ""
-        finally:
-            os.close(fd)
-        if whole == self._top:
-            return "/"
-        return from_path(whole[len(self._top) :]) if whole.startswith(self._top + "/") else ""
 
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _walk(self) -> None:
+        begin = time.monotonic_ns()
+        try:
+            walked = walk(self._root, self._hierarchy)
+            self._paths = dict(zip(walked.inodes, walked.paths, strict=True))
+        except Unreadable:
+            self._paths = {}
+        now = time.monotonic_ns()
+        self._not_before_ns = now + max(_SECOND_NS, _PAUSE * (now - begin))

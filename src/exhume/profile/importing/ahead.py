@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import exhume
+from exhume import budget
 from exhume.errors import ExhumeError
+from exhume.python import python
 
 Item = TypeVar("Item")
 Given = ParamSpec("Given")
@@ -22,7 +24,7 @@ _PIPE: Final = 1 << 20
 class _Raised(NamedTuple):
     """What ended it early."""
 
-    error: ExhumeError | None
+    error: ExhumeError | budget.Exhausted | None
     """None for what should not have come; then there is how it came."""
     told: str = ""
 
@@ -74,13 +76,14 @@ def _start() -> "subprocess.Popen[bytes]":
     if os.path.basename(package) not in ("site-packages", "dist-packages"):  # Python finds those by itself, after its own
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
     pipe = subprocess.PIPE
-    command = [sys.executable, "-P", "-c", f"from {__name__} import work; work()"]
+    command = python("-c", f"from {__name__} import work; work()")
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, process_group=0, pipesize=_PIPE)
 
 
 def work() -> None:
     """The other process."""
     make, given, named = pickle.load(sys.stdin.buffer)
+    budget.begin()
     out = sys.stdout.buffer
     last: _Raised | None = None
     try:
@@ -89,8 +92,10 @@ def work() -> None:
             out.flush()
     except BrokenPipeError:  # nobody takes any more
         os._exit(0)
-    except ExhumeError as error:
+    except (ExhumeError, budget.Exhausted) as error:
         last = _Raised(error)
+    except MemoryError:
+        last = _Raised(budget.Exhausted(budget.current().out_of_memory()))
     except Exception:  # a fault of ours: whoever takes the items is to hear of it
         import traceback
 

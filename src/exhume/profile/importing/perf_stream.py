@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from exhume import budget
 from exhume.profile import records
 from exhume.profile.importing import perf_file
 from exhume.profile.records import Index
@@ -25,8 +26,6 @@ _UNPACKED: Final = 1 << 19
 # Records that come between packed ones are few: those of perf itself.
 _MOST_BETWEEN: Final = 64 << 20
 # perf packs about 4 to 1, at best some 50 to 1. More than that is made to fill memory and time.
-_MOST_RATIO: Final = 1000
-_FREE: Final = 64 << 20
 # The last block of a frame, raw and empty (RFC 8878, 3.1.1.2). perf leaves its frame open.
 _LAST_BLOCK: Final = b"\x01\x00\x00"
 _RECORD = struct.Struct("<IHH")
@@ -61,7 +60,7 @@ class Stream:
         # Of what is packed, so many rounds end in what is read now, and so many in what was unpacked since one was told.
         self._rounds = self._over = 0
         self._between: deque[Index] = deque()
-        self._taken = self._given = 0
+        self._taken = 0
         self._outer: Iterator[Index] | None = None
 
     def chunks(self) -> Iterator[Index]:
@@ -97,10 +96,7 @@ class Stream:
             while self._between:
                 yield self._between.popleft()
             part = b"".join(steps)
-            self._given += len(part)
-            if self._given > _FREE + _MOST_RATIO * self._taken:
-                self._note(f"it unpacks to more than {_MOST_RATIO} times its size before byte {self._source.at}: it ends there")
-                return
+            budget.current().unpacked(len(part))
             data = rest + part
             found, used, wrong = whole(data)
             rest = data[used:]

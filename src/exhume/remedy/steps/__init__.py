@@ -7,7 +7,7 @@ from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.steps.cgroups import RemoveEmptyCgroups
 from exhume.remedy.steps.cluster import Cordon, Drain, Taint, Uncordon, Untaint, WaitReady
-from exhume.remedy.steps.files import MakeLink, RemoveFile, RemoveLink, WriteFile
+from exhume.remedy.steps.files import MakeLink, RemoveLink, WriteFile
 from exhume.remedy.steps.kind import Kind
 from exhume.remedy.steps.processes import SignalParent
 from exhume.remedy.steps.purge import Purge
@@ -18,7 +18,7 @@ from exhume.text import printable
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        *(WriteFile(), RemoveFile(), MakeLink(), RemoveLink()),
+        *(WriteFile(), MakeLink(), RemoveLink()),
         *(StopUnit(), StartUnit(), RestartUnit(), ResetFailed(), Reload()),
         *(RemoveEmptyCgroups(), Purge(), Reboot(), RebootSentinel(), SignalParent()),
         *(Cordon(), Drain(), Taint(), Untaint(), WaitReady(), Uncordon()),

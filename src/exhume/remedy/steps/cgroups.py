@@ -70,7 +70,7 @@ class RemoveEmptyCgroups:
         return {"directories": sum(len(groups_below(node, step.target, below)) for below in step.paths)}
 
     def apply(self, step: Step, node: Node, before: State, token: str) -> str:
-        from exhume.remedy.evict import Pace  # only this step needs what it brings along
+        from exhume.remedy.cores import Pace  # only this step needs what it brings along
 
         _confine(step, node)
         early = {group for below in step.paths for group in groups_below(node, step.target, below)}

@@ -15,7 +15,7 @@ from exhume.errors import Refused, UsageError
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
 from exhume.remedy.steps.kind import AFTERWARDS, State
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 ANY = "any"
 """For `uncordon`: whichever application of exhume cordoned it."""
@@ -234,8 +234,8 @@ def _allowed(step: Step) -> Allowed:
 
 def _options(step: Step) -> dict[str, object]:
     try:
-        told = json.loads(step.content or b"{}")
-    except (ValueError, RecursionError):
+        told = from_json(step.content or b"{}")
+    except ValueError:
         told = None
     if not isinstance(told, dict):
         raise UsageError(f"the options of a step of the kind {step.kind} must be a JSON object")

@@ -16,10 +16,6 @@ def write_file(path: str, content: bytes, reason: str, risk: Risk = "low", mode:
     return Step("write-file", path, reason, risk, content=content, mode=mode)
 
 
-def remove_file(path: str, reason: str, risk: Risk = "low") -> Step:
-    return Step("remove-file", path, reason, risk)
-
-
 def make_link(path: str, link: str, reason: str, risk: Risk = "low", over_file: bool = False) -> Step:
     return Step("make-link", path, reason, risk, link=link, over_file=over_file)
 
@@ -67,7 +63,7 @@ class OnDisk:
             if not same(now, was):
                 raise Refused(f"{_shown(step.target)} is left alone: somebody changed it after the step was begun")
             files.put(step.target, wanted, token)
-        for path in _made(before):
+        for path in _made(step, before):
             files.sync_above(path)
         return ""
 
@@ -80,16 +76,17 @@ class OnDisk:
             if not same(now, self.wanted(step, was)):
                 raise Refused(f"{_shown(step.target)} is left as it is: somebody changed it since it was written here")
             files.put(step.target, was, token)
-        for path in reversed(_made(before)):
+        for path in reversed(_made(step, before)):
             if not files.remove_directory(path):
                 return f"the directory {_shown(path)} stays: there is something of others in it"
         return ""
 
 
-def _made(before: State) -> list[str]:
-    """The directories that were not there before, outermost first."""
+def _made(step: Step, before: State) -> list[str]:
+    """The directories above the target that were not there before, outermost first; no others, whatever a journal says."""
     missing = before.get("missing")
-    return [str(path) for path in missing] if isinstance(missing, list) else []
+    every = [str(path) for path in missing] if isinstance(missing, list) else []
+    return [path for path in every if step.target.startswith(f"{path}/")]
 
 
 class WriteFile(OnDisk):
@@ -103,15 +100,6 @@ class WriteFile(OnDisk):
         if before.kind != "file":
             raise _not(step, before, "a file")
         return changed(before, step.content, before.mode if step.mode is None else step.mode)
-
-
-class RemoveFile(OnDisk):
-    name = "remove-file"
-
-    def wanted(self, step: Step, before: Found) -> Found:
-        if before.kind not in ("absent", "file"):
-            raise _not(step, before, "a file")
-        return ABSENT
 
 
 class MakeLink(OnDisk):

@@ -3,34 +3,20 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 from exhume.errors import ExhumeError, Refused, Unreadable
-from exhume.node.owners import owner
-from exhume.node.processes import Stat, parse_cgroup, parse_stat
+from exhume.node.owners import innermost
+from exhume.node.processes import Stat, cgroup_of, parse_stat, stats
 from exhume.node.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
 from exhume.remedy.protected import protected
 from exhume.remedy.steps.kind import AFTERWARDS, State
-from exhume.text import decode, printable
+from exhume.text import printable
 
-MOST = 1 << 16
 HEARS_S = 2.0
 """A process that collects its children when it is told does so at once; one that is busy gets a moment."""
 _POLL_S = 0.05
-
-
-def stats(root: Root) -> Iterator[tuple[int, Stat]]:
-    """Every process."""
-    pids = sorted(int(name) for name in root.names("proc") if name.isascii() and name.isdigit())
-    for pid in pids[:MOST]:
-        try:
-            stat = parse_stat(root.read(f"proc/{pid}/stat", 4096))
-        except Unreadable:  # gone meanwhile
-            continue
-        if stat is not None:
-            yield pid, stat
 
 
 def lives(root: Root, pid: int, start: int) -> bool:
@@ -40,14 +26,6 @@ def lives(root: Root, pid: int, start: int) -> bool:
     except Unreadable:
         return False
     return stat is not None and stat.start == start
-
-
-def cgroup_of(root: Root, pid: int) -> str:
-    """Where systemd has put it, which tells its unit; with cgroup v1 a controller's path may end above that."""
-    raw = root.read(f"proc/{pid}/cgroup", 1 << 16)
-    lines = [line.split(b":", 2) for line in raw.split(b"\n")]
-    paths = {parts[1]: decode(parts[2]) for parts in lines if len(parts) == 3 and parts[2] != b"/"}
-    return paths.get(b"name=systemd") or paths.get(b"") or parse_cgroup(raw)
 
 
 def uncollected(root: Root, pid: int, start: int) -> int:
@@ -114,7 +92,7 @@ def _known(step: Step, node: Node) -> Stat:
     stat = parse_stat(node.root.read(f"proc/{pid}/stat", 4096)) if node.root.exists(f"proc/{pid}/stat") else None
     if stat is None or stat.start != start:
         raise Refused(f"process {pid} is not there any more")
-    unit = owner(cgroup_of(node.root, pid)).unit
+    unit = innermost(cgroup_of(node.root, pid))
     if unit and protected(unit):
         raise Refused(f"process {pid} is left alone: it is {printable(unit)}'s, which is protected")
     return stat

@@ -1,15 +1,30 @@
-"""Let zombies go in place (see `remedy/purge.py`). What cache is lost by it cannot be given back, so it is not undone."""
+"""Free zombies in place (see `remedy/purge.py`). Page cache that is dropped cannot be brought back, so it is not undone."""
 
-from exhume.errors import Refused
+import json
+
+from exhume.errors import Refused, UsageError
 from exhume.remedy.node import Node
-from exhume.remedy.plan_model import Risk, Step
+from exhume.remedy.plan_model import Step
 from exhume.remedy.steps.kind import AFTERWARDS, State
-from exhume.text import printable
+from exhume.text import from_json, printable
 
 
-def purge(under: str, reason: str, risk: Risk = "low") -> Step:
-    """The zombies below a cgroup; `/` is all of them. Live groups lose nothing by it, or a little (ACCEPTED_LOSS)."""
-    return Step("purge", under, reason, risk, undoable=False)
+def purge(under: str, reason: str, most_lost_bytes: int = 0) -> Step:
+    """The zombies below a cgroup; `/` is all of them. Live groups lose, or read again, no more than `most_lost_bytes`."""
+    content = json.dumps({"most_lost_bytes": most_lost_bytes}).encode() if most_lost_bytes else b""
+    return Step("purge", under, reason, "medium" if most_lost_bytes else "low", undoable=False, content=content)
+
+
+def most_lost_bytes(step: Step) -> int:
+    if not step.content:
+        return 0
+    try:
+        found = from_json(step.content)["most_lost_bytes"]
+    except (ValueError, KeyError, TypeError):
+        found = None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise UsageError("the content of a purge must be JSON with most_lost_bytes, a number of bytes")
+    return found
 
 
 class Purge:
@@ -37,19 +52,14 @@ class Purge:
         from exhume.remedy.purging import Purging
 
         with Purging(node.root, step.target) as purging:
-            targets = purging.plan.targets
-            if not targets:
-                return "no zombies that can go without a reboot"
-            node.operations.call("evict", lambda: purging.evict(lambda ratio: node.progress("evicting pages", ratio)))
-            outcomes = [
-                node.operations.call(
-                    "reclaim",
-                    lambda target=target: purging.reclaim(target, False, lambda ratio: node.progress("reclaiming", ratio)),  # type: ignore[misc]
-                )
-                for target in targets
-            ]
-        gone, of = sum(one.gone for one in outcomes), sum(one.zombies for one in outcomes)
+            parts = purging.plan.allowed(most_lost_bytes=most_lost_bytes(step))
+            if not parts:
+                return "no zombies that can be freed at the cost that was agreed to"
+            _, outcomes = node.operations.call(
+                "purge", lambda: purging.carry_out(parts, lambda ratio: node.progress("purging zombies", ratio))
+            )
+        gone, of = sum(one.gone for one in outcomes), sum(one.part.zombies for one in outcomes)
         return f"{gone:,} of {of:,} zombies gone"
 
     def undo(self, step: Step, node: Node, before: State, token: str) -> str:
-        return "cache that was given up is read again by whoever needs it"
+        return "page cache that was dropped is read again when it is needed"

@@ -4,13 +4,20 @@ from collections.abc import Iterator
 
 from exhume.findings.model import Finding
 from exhume.verdict.hypotheses.fixing import fix_unit, fixable
-from exhume.verdict.hypotheses.model import NEARLY, Case, Hypothesis, Judged, Rule
+from exhume.verdict.hypotheses.model import MOSTLY, NEARLY, Case, Hypothesis, Judged, Rule
 from exhume.verdict.report import Advice, Culprit, Remedy
 
 
 def _makes_zombies(leak: Finding, zombies: Finding) -> Judged:
     share = leak.number("share")
+    if unreaped(leak):
+        return 0.45, f"{share:.0%} of all zombies were found there; but processes that were not reaped hold them"
     return (0.99 if share >= NEARLY else 0.97), f"{share:.0%} of all zombies were found there, by name"
+
+
+def unreaped(leak: Finding) -> bool:
+    """Whether unreaped processes hold most of its zombies: then it is not who makes the groups that has to be stopped."""
+    return leak.number("unreaped") >= MOSTLY * max(1.0, leak.number("zombies"))
 
 
 def owner(leak: Finding) -> str:
@@ -54,6 +61,10 @@ def advice(leak: Finding, case: Case) -> Iterator[Advice]:
 def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
     """For every place that leaks, not only the first: whoever does it is stopped, then what was leaked is let go."""
     yield from dict.fromkeys(one for each in case.of("memcg-leak") for one in fix_unit(each, owner(each), leaks=True))
+    yield from purges(finding, case)
+
+
+def purges(finding: Finding, case: Case) -> Iterator[Remedy]:
     homes = [each.value("home") for each in case.of("memcg-leak")] or [finding.value("parent") or "/"]
     for home in dict.fromkeys(str(home or "/") for home in homes):
         summary = f"exhume zombies purge --under {home}: lets them go without a reboot; --dry-run first says how many"
@@ -61,6 +72,8 @@ def remedies(finding: Finding, case: Case) -> Iterator[Remedy]:
 
 
 def _step(leak: Finding, case: Case) -> str:
+    if unreaped(leak):
+        return "exhume zombies    # what holds them"
     whose = owner(leak)
     others = [owner(each) for each in case.of("memcg-leak") if each is not leak and owner(each) != whose]
     also = f"; the same for {', '.join(dict.fromkeys(others))}" if others else ""

@@ -12,9 +12,6 @@ OBSERVER_STARVED = Hypothesis(
     "observer-starved",
     step="run it again with chrt -r 1 exhume check, and look at what holds the cores: top -b -n 1 -H",
 )
-DEFUNCT = Hypothesis(
-    "defunct-processes", step="exhume fix defunct-processes says which parent does not collect them, and what can be done"
-)
 UNUSED_AGENT = Hypothesis(
     "unused-agent",
     step="systemctl list-dependencies --reverse {subject} shows who needs it; exhume fix {subject} if nobody does",

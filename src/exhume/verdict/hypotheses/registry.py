@@ -6,6 +6,7 @@ from exhume.verdict.hypotheses import (
     cpu_full,
     cpu_throttled,
     crash_loop,
+    defunct_processes,
     irq_imbalance,
     memcg_leak,
     memcg_walk,
@@ -24,6 +25,7 @@ from exhume.verdict.hypotheses.model import Hypothesis
 
 _ALL = (
     crash_loop.HYPOTHESIS,
+    defunct_processes.HYPOTHESIS,
     memcg_leak.HYPOTHESIS,
     zombie_memcgs.HYPOTHESIS,
     memcg_walk.HYPOTHESIS,
@@ -42,7 +44,6 @@ _ALL = (
     napi_starved.HYPOTHESIS,
     others.NIC_RESET,
     others.OBSERVER_STARVED,
-    others.DEFUNCT,
     others.UNUSED_AGENT,
 )
 HYPOTHESES: dict[str, Hypothesis] = {one.kind: one for one in _ALL}

@@ -119,6 +119,12 @@ def _advice(zombies: Finding, case: Case) -> Iterator[Advice]:
     )
 
 
+def _step(zombies: Finding, case: Case) -> str:
+    if case.has("defunct-processes"):
+        return "exhume zombies    # what holds them"
+    return "exhume zombies names them; exhume zombies purge --dry-run says what can be let go without a reboot"
+
+
 HYPOTHESIS = Hypothesis(
     "zombie-memcgs",
     title=lambda finding: f"{finding.number('zombies'):,.0f} zombie memory cgroups",
@@ -130,7 +136,7 @@ HYPOTHESIS = Hypothesis(
         Rule("napi-starved", _starve, "stalls that go on after the zombies were purged"),
         Rule("soft-lockup", _lock_up, "a lockup after the zombies were purged"),
     ),
-    step="exhume zombies names them; exhume zombies purge --dry-run says what can be let go without a reboot",
+    step=_step,
     advice=_advice,
     remedies=remedies,
 )

@@ -189,16 +189,16 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
 
   return {
     /** Never kept: a recording that does not grow may do so again. @returns {Promise<About>} */
-    about: () => fetched('/api/about', 'about', (response) => response.json()),
+    about: () => fetched('api/about', 'about', (response) => response.json()),
 
     /**
      * What the recording is, and with it the heat map of all of it where the server has that: it is not asked for again.
      * @returns {Promise<{about: About, heat: Heat | null}>}
      */
-    first: () => get('/api/first', null, 'first', Infinity),
+    first: () => get('api/first', null, 'first', Infinity),
 
     /** Keeps the heat map that came first, as if it had been asked for. @param {Heat} heat */
-    keepFirst: (heat) => void kept.set(`/api/heat?${window(0, about().duration_us)}`, heat),
+    keepFirst: (heat) => void kept.set(`api/heat?${window(0, about().duration_us)}`, heat),
 
     /**
      * The whole recording, its incidents by time. Not kept until these are known.
@@ -208,9 +208,9 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
      */
     overview: async (columns, options = {}) => {
       const query = new URLSearchParams({columns: String(columns)});
-      const found = /** @type {Overview} */ (await get('/api/overview', query, options.key ?? 'overview', about().duration_us));
+      const found = /** @type {Overview} */ (await get('api/overview', query, options.key ?? 'overview', about().duration_us));
       found.incidents.sort((one, other) => one.start - other.start);
-      if (!found.incidents_ready || found.incidents_failed) kept.delete(`/api/overview?${query}`);
+      if (!found.incidents_ready || found.incidents_failed) kept.delete(`api/overview?${query}`);
       return found;
     },
 
@@ -225,7 +225,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       const query = window(from, to);
       query.set('columns', String(columns));
       query.set('cores', options.odd ? 'odd' : 'all');
-      return get('/api/lanes', query, options.key ?? 'lanes', to);
+      return get('api/lanes', query, options.key ?? 'lanes', to);
     },
 
     /**
@@ -238,7 +238,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
     heat: (from, to, whose = {}, options = {}) => {
       const query = window(from, to, whose);
       if (whose.symbol) query.set('symbol', whose.symbol);
-      return get('/api/heat', query, options.key ?? 'heat', to);
+      return get('api/heat', query, options.key ?? 'heat', to);
     },
 
     /**
@@ -259,7 +259,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
         query.set('base_from', ns(base[0]));
         query.set('base_to', ns(base[1]));
       } else if (wanted.base === 'auto') query.set('base', 'auto');
-      return get('/api/flame', query, options.key ?? 'flame', to);
+      return get('api/flame', query, options.key ?? 'flame', to);
     },
 
     /**
@@ -269,7 +269,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
      * @param {Options} [options]
      * @returns {Promise<any>}
      */
-    verdict: (from, to, options = {}) => get('/api/verdict', window(from, to), options.key ?? 'verdict', to),
+    verdict: (from, to, options = {}) => get('api/verdict', window(from, to), options.key ?? 'verdict', to),
 
     /**
      * The address of a download.
@@ -282,7 +282,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
       const query = window(from, to, wanted);
       query.set('format', format);
       query.set('idle', wanted.idle ? '1' : '0');
-      return `/api/export?${query}`;
+      return `api/export?${query}`;
     },
 
     /**
