@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         window = moments.of_samples(window, folder.sampled)
     from exhume.cli.terminal import Progress
 
-    progress = Progress("exporting")
+    progress = Progress("exporting", shown=args.output is not None or not sys.stdout.isatty())  # not in the midst of data
     try:
         with output(args.output) as out:
             told = _WRITERS[args.format](args, folder, window, out, progress)

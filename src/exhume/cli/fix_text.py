@@ -66,8 +66,8 @@ def render_event(event: Event, style: Style, columns: int) -> str:
         return ""
     colour = {"failed": "red", "kept": "red", "skipped": "dim"}.get(event.what, "green")
     note = f": {printable(event.note, 400)}" if event.note else ""
-    first, *rest = wrap(f"{event.step.kind} {shown_target(event.step)}{note}", "", " " * 14, columns - 14)
-    return "\n".join([f"{event.place + 1:>3}  {style(f'{_MARKS[event.what]:<7}', colour)}  {first}", *rest]) + "\n"
+    first, *rest = wrap(f"{event.step.kind} {shown_target(event.step)}{note}", " " * 14, " " * 14, columns)
+    return "\n".join([f"{event.place + 1:>3}  {style(f'{_MARKS[event.what]:<7}', colour)}  {first[14:]}", *rest]) + "\n"
 
 
 def render_outcome(

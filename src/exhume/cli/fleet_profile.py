@@ -94,7 +94,7 @@ def _gathered(args: argparse.Namespace, paths: list[str], kind: str | None) -> "
         raise ExhumeError(f"{asked} in {len(folders)} recordings")
     root = profile.together(trees)
     around = f", around {windows} times {printable(kind)}" if kind else ""
-    return root, f"{len(nodes)} nodes, {root.value:,} samples{around}"
+    return root, f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {root.value:,} samples{around}"
 
 
 def _one(args: argparse.Namespace, root: "Node", told: str) -> None:

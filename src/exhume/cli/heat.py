@@ -1,6 +1,7 @@
 """exhume heat: when the cores of a node were busy, to the fiftieth of a second, as a map in the terminal."""
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -273,7 +274,8 @@ def _columns(args: argparse.Namespace) -> int:
 
     if args.width is not None:
         return int(args.width)
-    return max(40, shutil.get_terminal_size((100, 30)).columns) if sys.stdout.isatty() else 100
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()  # as terminal.width, with no upper limit
+    return max(40, shutil.get_terminal_size((100, 30)).columns) if known else 100
 
 
 def _hz(folder: "Folder") -> int:

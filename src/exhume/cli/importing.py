@@ -164,7 +164,7 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
     for note in brought.notes:
         out("\n".join(style(line, "yellow") for line in wrap(sentence(note), "  ! ", "    ", columns)) + "\n")
     pictures = "; exhume heat and exhume flame show it" if brought.samples else ""
-    out(style(f"\nexhume info {printable(args.output)} says what is in it{pictures}.\n", "dim"))
+    out("\n" + style(f"exhume info {printable(args.output)} says what is in it{pictures}.", "dim") + "\n")
 
 
 def _print_json(args: argparse.Namespace, brought: "Brought") -> None:

@@ -284,7 +284,7 @@ def _told(info: Info) -> "list[tuple[str, str]]":
 
     node = info.node
     known = [f"Linux {node.kernel}"] if node.kernel else []  # a file of another tool may say less than a recorder knows
-    known += [f"{node.cpus} CPUs"] if node.cpus else []
+    known += [f"{node.cpus} CPU{'s' * (node.cpus != 1)}"] if node.cpus else []
     known += [f"cgroups {node.cgroups}"] if node.cgroups != "none" else []
     told = [("Node", ", ".join([node.hostname, *known]))]
     if "imported" in info.about:

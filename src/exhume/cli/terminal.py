@@ -39,9 +39,9 @@ def wrap(text: str, first: str, rest: str, columns: int) -> list[str]:
 class Progress:
     """One line on stderr that fills and vanishes; silent when stderr is not a terminal."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, shown: bool = True) -> None:
         self._what = what
-        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._shown = shown and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._last = -1
 
     def __call__(self, part: float) -> None:
