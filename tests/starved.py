@@ -1,10 +1,10 @@
 """A NAPI thread that is starved for real: a veth pair between two network namespaces, its receiving side polled by a kernel
 thread on one core, traffic across it, and somebody who holds that core for a known time."""
 
+import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
+
 # Of this process: several may run at once.
 _NUMBER = os.getpid() % 100_000
 SENDER, RECEIVER = f"exhume-test-{_NUMBER}-a", f"exhume-test-{_NUMBER}-b"
 NEAR, FAR = f"exhn{_NUMBER}", f"exht{_NUMBER}"
 CORE = 1
+LOCK = "/dev/shm/exhume-test-core.lock"
+"""Whoever holds a core has it: two test runs on one machine must not hold a core at once, or while one purges."""
 
 _TRAFFIC = """
 import socket, time
@@ -31,11 +35,17 @@ while True:
 """
 
 _HOLD = """
-import os, sys, time
+import fcntl, os, sys, time
 ms, core = int(sys.argv[1]), int(sys.argv[2])
+lock = open(sys.argv[4], "w")
 os.sched_setaffinity(0, {core})
+if sys.argv[3] == "wait":
+    print("ready", flush=True)
+    sys.stdin.readline()
+fcntl.flock(lock, fcntl.LOCK_EX)
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
 begin = time.monotonic_ns()
+print("holds", flush=True)
 while time.monotonic_ns() < begin + ms * 1_000_000:
     pass
 end = time.monotonic_ns()
@@ -71,9 +81,18 @@ def _pollers() -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdecimal() and (entry / "comm").read_text().startswith(f"napi/{FAR}-"[:15]):
+            if entry.name.isdecimal() and (entry / "comm").read_bytes().startswith(f"napi/{FAR}-"[:15].encode()):
                 found.add(int(entry.name))
     return found
+
+
+def _switches(thread: int) -> int:
+    return int(Path(f"/proc/{thread}/schedstat").read_text().split()[2])
+
+
+def waited_ns(thread: int) -> int:
+    """How long a thread has waited for a core in all, as the kernel counts it."""
+    return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1])
 
 
 def _remove() -> None:
@@ -112,7 +131,10 @@ def link(*, real_time: bool = False, traffic: bool = True, threaded: bool = True
         if traffic:
             sender = subprocess.Popen(("ip", "netns", "exec", SENDER, sys.executable, "-c", _TRAFFIC))
             os.sched_setaffinity(sender.pid, {0})
-        time.sleep(0.3)
+            os.sched_setscheduler(sender.pid, os.SCHED_FIFO, os.sched_param(5))  # a packet each millisecond, whatever else runs
+            if thread:
+                before = _switches(thread)
+                wait_for(lambda: _switches(thread) > before + 20)
         yield Link(thread, os.stat(f"/run/netns/{RECEIVER}").st_ino)
     finally:
         if sender is not None:
@@ -122,11 +144,53 @@ def link(*, real_time: bool = False, traffic: bool = True, threaded: bool = True
 
 
 def hold(ms: int, core: int = CORE) -> "subprocess.Popen[str]":
-    """Somebody keeps a core for so long; prints when, on CLOCK_MONOTONIC."""
-    return subprocess.Popen((sys.executable, "-c", _HOLD, str(ms), str(core)), stdout=subprocess.PIPE, text=True)
+    """A process that keeps a core for so long from soon on; prints when, on CLOCK_MONOTONIC."""
+    return subprocess.Popen((sys.executable, "-c", _HOLD, str(ms), str(core), "", LOCK), stdout=subprocess.PIPE, text=True)
+
+
+def ready_to_hold(ms: int, core: int = CORE) -> "subprocess.Popen[str]":
+    """The same, from the moment when `hold_now` is called."""
+    command = (sys.executable, "-c", _HOLD, str(ms), str(core), "wait", LOCK)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def hold_now(process: "subprocess.Popen[str]") -> None:
+    """Returns when it holds the core."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    assert process.stdout.readline() == "holds\n"
 
 
 def held(process: "subprocess.Popen[str]") -> tuple[int, int]:
+    """From when to when it held the core, by its own clock."""
     output, _ = process.communicate(timeout=60)
-    begin, end = output.split()
+    begin, end = output.splitlines()[-1].split()
     return int(begin), int(end)
+
+
+@contextmanager
+def no_core_held() -> Iterator[None]:
+    """No test on this machine holds a core meanwhile: a purge is refused then, and rightly."""
+    with open(LOCK, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def off_the_core(core: int = CORE, *, real_time: bool = False) -> Iterator[None]:
+    """This thread, and those it starts, on other cores: one that waits for the held core sees nothing. With `real_time` it runs
+    as soon as it wants to, whatever else does; the processes it starts do not."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, allowed - {core})
+    if real_time:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(20))
+    try:
+        yield
+    finally:
+        if real_time:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, allowed)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from exhume.recorder.latency_probes import RARE, WINDOWS
 from tests.kernel.bpf.needs import needs_bpf
 from tests.node.latency import loaded
 from tests.recorders import recorder
+from tests.waiting import wait_for
 
 pytestmark = [needs_bpf, pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to attach probes")]
 
@@ -63,13 +63,10 @@ def _open(pid: int) -> list[str]:
 
 def until_attached(pid: int, least: int) -> set[int]:
     """The programs of a process, as soon as so many are attached. They all bear our name."""
-    for _ in range(600):
-        if links(pid) >= least:
-            programs = loaded.of_process(pid)
-            assert all(name_of(program).startswith("exhume_") for program in programs)
-            return programs
-        time.sleep(0.05)
-    raise AssertionError(f"process {pid} has {links(pid)} links after 30 s")
+    wait_for(lambda: links(pid) >= least)
+    programs = loaded.of_process(pid)
+    assert all(name_of(program).startswith("exhume_") for program in programs)
+    return programs
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def test_of_a_watch_that_is_killed_no_program_is_left() -> None:
         assert ours <= loaded.in_kernel()
         assert events(process.pid) >= (os.cpu_count() or 1), "the stacks are sampled, too"
         process.send_signal(signal.SIGKILL)
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
         assert loaded.gone(ours)
     assert not os.path.exists(f"/proc/{process.pid}/fd"), "and with it all its perf events"
 
@@ -100,7 +97,7 @@ def test_of_a_watch_that_is_interrupted_no_program_is_left_either() -> None:
     with watching() as process:
         ours = until_attached(process.pid, 3)
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
         assert loaded.gone(ours)
 
 
@@ -133,12 +130,8 @@ def watch(**options: object) -> dict[str, tuple[str, str]]:
     root = Root()
     it = Latency(root, node_of(root), Options(**options))  # type: ignore[arg-type]
     it.start()
-    assert it.ready.wait(20)
-    for _ in range(200):
-        if RARE in {name for _, name, _, _, _ in it.sources()} or not it.is_alive():
-            break
-        time.sleep(0.05)
-    time.sleep(0.1)
+    assert it.ready.wait(60)
+    wait_for(lambda: {WINDOWS, RARE} <= {name for _, name, _, _, _ in it.sources()} or not it.is_alive())
     it.finish()
     assert it.failure is None
     return {name: (state, reason) for _, name, state, reason, _ in it.sources()}
@@ -195,7 +188,7 @@ def test_a_bug_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> Non
     root = Root()
     it = Latency(root, node_of(root), Options(brief=True))
     it.start()
-    it.join(20)
+    it.join(60)
     assert isinstance(it.failure, ZeroDivisionError)
     ((_, name, state, reason, _),) = [source for source in it.sources() if source[1] == "latency"]
     assert (name, state) == ("latency", "off")

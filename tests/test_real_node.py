@@ -4,13 +4,17 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exhume.node.root import Root
+from exhume.recorder.loop import record
 from tests import zombies
+from tests.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -43,63 +47,67 @@ def real_zombies() -> None:
 
 @pytest.mark.usefixtures("real_zombies")
 def test_fifteen_hundred_real_zombies_are_counted_and_told_as_a_warning() -> None:
-    already = zombies.dying()
-    with zombies.zombies(1500):
+    """Others on this machine may have zombies too: there are at least ours."""
+    with zombies.zombies(1500, tmpfs=True):
         report = check()
-        total = zombies.total()
     found = finding(report, "zombie-memcgs")
-    assert found["severity"] == "warning"
-    # The machine's own groups come and go by a few while we look.
-    assert abs(evidence(found, "zombies") - already - 1500) < 60
-    assert abs(evidence(found, "total") - total) < 20
-    assert report["health"] == "warning"
+    assert found["severity"] in ("warning", "critical")
+    assert 1500 <= evidence(found, "zombies") < evidence(found, "total")
+    assert report["health"] in ("warning", "critical")
 
 
 @pytest.mark.usefixtures("real_zombies")
 def test_two_thousand_real_empty_directories_are_a_leak_and_no_zombies() -> None:
-    with zombies.directories(2000):
+    with zombies.directories(2000) as parent:
         report = check()
-    found = finding(report, "cgroup-dirs-leak")
-    assert found["subject"] == "/exhume-test/dirs"
+    place = f"/{parent.relative_to(zombies.MEMORY)}"
+    (found,) = [one for one in report["findings"] if one["kind"] == "cgroup-dirs-leak" and one["subject"] == place]
     assert evidence(found, "directories") == 2000
-    assert not [one for one in report["findings"] if one["kind"] == "zombie-memcgs" and one["severity"] != "info"]
+    for one in report["findings"]:
+        if one["kind"] == "zombie-memcgs":
+            assert evidence(one, "total") - evidence(one, "zombies") >= 2000, "those of others, and none of these"
 
 
+# Holds a core in the kernel for a second when it is told to, and prints how long that was by its own count, in ticks.
 BURN = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
-def idle():
-    lines = [line.split() for line in open("/proc/stat") if line[:3] == "cpu" and line[3].isdigit()]
-    return sum(int(words[4]) + int(words[5]) for words in lines if words[0] != f"cpu{sys.argv[1]}") / (len(lines) - 1) / 100
-time.sleep(0.5)
-begin, before, idle_before = time.monotonic(), os.times().system, idle()
 fd, room = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 22)
-while time.monotonic() < begin + 1.0:
+print("ready", flush=True)
+sys.stdin.readline()
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+before, end = os.times().system, time.monotonic() + 1.0
+while time.monotonic() < end:
     os.readv(fd, [room])
-took = time.monotonic() - begin
-print((os.times().system - before) / took, (idle() - idle_before) / took)
+print(round((os.times().system - before) * os.sysconf("SC_CLK_TCK")), flush=True)
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+sys.stdin.readline()
 """
 
 
-def test_a_core_burnt_in_system_time_for_a_second_is_found_with_its_process() -> None:
+def test_a_second_of_kernel_time_on_one_core_is_in_the_recording_with_its_process() -> None:
+    """Whether it is a finding depends on what the other cores do: tests/findings replay that."""
     cpus = os.sched_getaffinity(0)
-    if len(cpus) < 2:
-        pytest.skip("needs two cores: on one the machine would be full")
+    if len(cpus) < 2 or os.geteuid():
+        pytest.skip("needs root to hold a core, and a second one to watch from")
     core = max(cpus)
-    best = 0.0
-    for _ in range(5):
-        burner = subprocess.Popen([sys.executable, "-c", BURN, str(core)], stdout=subprocess.PIPE, text=True)
-        report = check(seconds="2s")
-        share, others_idle = (float(word) for word in burner.communicate()[0].split())
-        found = [one for one in report["findings"] if one["kind"] == "core-saturated" and one["subject"] == f"core {core}"]
-        if found:
-            assert 600 <= evidence(found[0], "longest") <= 1400
-            assert f"[{burner.pid}]" in evidence(found[0], "process")
-            return
-        # Something else had a part of the core, or kept the others busy: then it was not the case that we mean.
-        assert share < 0.97 or others_idle < 0.5, "the burner had the core to itself and was not seen"
-        best = max(best, share)
-    pytest.skip(f"the machine was busy with something else: the burner got {best:.0%} of its core")
+    command = [sys.executable, "-c", BURN, str(core)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as burner:
+        assert burner.stdin is not None
+        assert burner.stdout is not None
+        assert burner.stdout.readline() == "ready\n"
+        told = [burner.stdin]
+
+        def burn(part: float) -> None:
+            if part > 0.05 and told:
+                told.pop().write("go\n")
+
+        recording = record(Root(), 3_000_000_000, burn)
+        burnt = int(burner.stdout.readline())
+        burner.stdin.write("end\n")
+    rows = [row for row in recording["cpu"].rows() if row["core"] == core]
+    assert rows[-1]["system"] - rows[0]["system"] >= burnt - 3  # the clock's ticks, rounded twice
+    assert burner.pid in recording["processes"].ints("pid")
 
 
 def test_a_container_is_never_taken_for_the_node() -> None:
@@ -113,7 +121,7 @@ def test_a_container_is_never_taken_for_the_node() -> None:
         'umount /sys/fs/cgroup/memory && mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory && exec "$@"\' sh "$@"'
     )
     try:
-        with zombies.zombies(1200):
+        with zombies.zombies(1200, tmpfs=True):
             report = check(prefix=("sh", "-c", script, "sh"))
     finally:
         zombies.remove(group)
@@ -133,14 +141,13 @@ def test_from_inside_a_container_the_mounted_host_is_judged(tmp_path: Path) -> N
         "mount -t proc proc /proc && umount /sys/fs/cgroup/memory && "
         'mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory && exec "$@"\' sh "$@"'
     )
-    already = zombies.dying()
     try:
-        with zombies.zombies(1200):
+        with zombies.zombies(1200, tmpfs=True):
             report = check("--host", str(tmp_path), prefix=("unshare", "--mount", "sh", "-c", script, "sh"))
     finally:
         zombies.remove(group)
     found = finding(report, "zombie-memcgs")
-    assert abs(evidence(found, "zombies") - already - 1200) < 60
+    assert evidence(found, "zombies") >= 1200
     processes = next(source for source in report["sources"] if source["name"] == "processes")
     assert (processes["state"], processes["reason"]) == ("on", "")
 
@@ -165,13 +172,23 @@ def test_no_statistics_file_that_walks_the_hierarchy_is_ever_opened() -> None:
 
 
 def test_checks_leave_nothing_behind_when_they_are_killed() -> None:
-    before = set(os.listdir("/dev/shm")) | set(os.listdir("/tmp"))
-    running = subprocess.Popen([sys.executable, "-m", "exhume", "check", "--for", "20s"], stdout=subprocess.DEVNULL, cwd="/")
-    time.sleep(0.6)
-    running.kill()
-    running.wait()
-    after = set(os.listdir("/dev/shm")) | set(os.listdir("/tmp"))
-    assert not [name for name in after - before if "exhume" in name and not name.startswith("exhume-test")]
+    if os.geteuid():
+        pytest.skip("needs root to give it directories for temporary files that nobody else has")
+    own = 'for place in /tmp /var/tmp /dev/shm; do mount -t tmpfs exhume-test $place || exit 1; done; exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", own, "sh", sys.executable, "-m", "exhume", "check", "--for", "60s"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/") as running:
+        wait_for(lambda: any("anon_inode:" in name for name in opened_by(running.pid)))  # its probes are on
+        places = [os.open(f"/proc/{running.pid}/root/{place}", os.O_RDONLY) for place in ("tmp", "var/tmp", "dev/shm")]
+        running.kill()
+    assert [os.listdir(place) for place in places] == [[], [], []]
+    for place in places:
+        os.close(place)
+
+
+def opened_by(pid: int) -> Iterator[str]:
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
 
 def test_the_launcher_runs_from_anywhere() -> None:

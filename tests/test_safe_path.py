@@ -103,6 +103,7 @@ def test_every_command_is_tried() -> None:
     assert {*ARGUMENTS} == {*COMMANDS}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs_nothing_of_the_current_directory(command: str, trap: Trap, recording: Path) -> None:
     units = trap.at / "root/etc/systemd/system"
@@ -162,6 +163,7 @@ def mains() -> list[str]:
     return sorted(str(file.relative_to(SOURCE).with_suffix("")).replace("/", ".") for file in found)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("module", mains())
 @pytest.mark.parametrize("leash", [False, True])
 def test_a_child_runs_nothing_of_the_current_directory(module: str, leash: bool, trap: Trap) -> None:

@@ -97,6 +97,7 @@ RUN_AS_ROOT = [
 ]  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("what", RUN_AS_ROOT)
 @pytest.mark.parametrize("change", ["owner", "everybody", "group"])
 def test_root_does_not_run_what_another_user_can_change(ours: Path, what: str, change: str) -> None:

@@ -2,20 +2,33 @@
 
 A group is pinned by one page of a file that was first written by a task inside it. Writing 0 to `tasks` moves only the
 calling thread, which spares the kernel a global lock (cgroup_procs_write_start): thousands a second instead of hundreds.
+
+Clean page cache can be evicted at any time: by DAMON, by reclaim. Tests that count zombies exactly hold the pages (`Held`) or
+use tmpfs, and count their own groups by path or id.
 """
 
+import fcntl
 import itertools
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+
+from exhume.errors import Unreadable
+from exhume.node.memcg_walk import walk
+
 MEMORY = Path("/sys/fs/cgroup/memory")
-PARENT = MEMORY / "exhume-test"
+OWN = str(os.getpid()).translate(str.maketrans("0123456789", "abcdefghij"))
+"""This process, in letters: numbers in a path are a pattern to those who group zombies by name."""
+PARENT = MEMORY / f"exhume-test-{OWN}"
+"""Of this process alone: another one would remove it between two calls of this one."""
 PAGE = 4096
 _PAGE = b"x" * PAGE
+_PIPE_BYTES = 1 << 20  # what a pipe may have without CAP_SYS_RESOURCE (/proc/sys/fs/pipe-max-size)
 _numbers = itertools.count()
 
 
@@ -28,41 +41,92 @@ def unavailable() -> str:
     return ""
 
 
+class Held:
+    """Pages of a file that the kernel cannot evict while this is open: a pipe has a reference to each (splice).
+
+    They stay ordinary page cache, on the list of file pages, neither mapped nor locked. Reclaim fails on a page that has more
+    references than the cache's own (__remove_mapping in mm/vmscan.c). Reading by splice sets PG_referenced once.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._room = 0
+
+    def page(self, fd: int, page: int) -> None:
+        if not self._room:
+            self._ends += os.pipe()
+            self._room = fcntl.fcntl(self._ends[-1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES) // PAGE
+        assert os.splice(fd, self._ends[-1], PAGE, offset_src=page * PAGE) == PAGE
+        self._room -= 1
+
+    def release(self) -> None:
+        while self._ends:
+            os.close(self._ends.pop())
+        self._room = 0
+
+    def __enter__(self) -> "Held":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
 @contextmanager
-def zombies(count: int, below: str = "zombies", tmpfs: bool = False, keep: bool = False) -> Iterator[Path]:
+def zombies(count: int, below: str = "zombies", tmpfs: bool = False, keep: bool = False, held: bool = False) -> Iterator[Path]:
     """So many zombies below one parent, which is yielded. They are gone afterwards, because the file that pins them is; so is
-    the parent, unless it is to be kept."""
+    the parent, unless it is to be kept. Page cache that is not `held` may be evicted by the kernel at any time."""
     parent = PARENT / below
     parent.mkdir(parents=True, exist_ok=True)
     home = own_cgroup()
-    before = total()
-    with tempfile.NamedTemporaryFile(dir="/dev/shm" if tmpfs else None, prefix="exhume-test-") as file:
+    groups: list[int] = []
+    with tempfile.NamedTemporaryFile(dir="/dev/shm" if tmpfs else None, prefix="exhume-test-") as file, Held() as pages:
         try:
             for i in range(count):
-                one(parent, f"z{i}", file.fileno(), i)
+                groups.append(one(parent, f"z{i}", file.fileno(), i))
+                if held:
+                    pages.page(file.fileno(), i)
             _move(home)
             if not tmpfs:
                 os.fsync(file.fileno())  # dirty pages cannot be reclaimed at once
             yield parent
         finally:
             _move(home)
+            pages.release()
             os.ftruncate(file.fileno(), 0)
+            # The next one to count must not find them still leaving. Metadata of the file system may pin a few for longer.
+            released(groups, most=10)
             if not keep:
                 remove(parent)
-            # They go one by one in a worker of the kernel: the next one to count must not find them still leaving.
-            deadline = time.monotonic() + 5
-            while total() > before + 10 and time.monotonic() < deadline:
-                time.sleep(0.02)
 
 
-def one(parent: Path, name: str, fd: int, page: int) -> None:
-    """One zombie: a group that is entered, writes one page of a file that nobody wrote before, is left and removed."""
+def released(groups: Collection[int], most: int = 0) -> int:
+    """Wait until the kernel has freed all but so many of these groups, by inode number: a worker frees one after the other.
+    Returns how many are left then, or after ten seconds."""
+    wanted = np.fromiter(groups, np.uint64)
+    deadline = time.monotonic() + 10
+    try:
+        while (left := int(np.isin(wanted, walk().id).sum())) > most and time.monotonic() < deadline:
+            time.sleep(0.02)
+    except Unreadable:  # without BPF they cannot be seen
+        return 0
+    return left
+
+
+def one(parent: Path, name: str, fd: int, page: int) -> int:
+    """One zombie: a group that is entered, writes one page of a file that nobody wrote before, is left and removed. Returns its
+    inode number. All is at hand before it is entered: a page that Python touches first inside would keep the group."""
     group = f"{parent}/{name}"
     os.mkdir(group)
-    _enter(group)
-    os.pwrite(fd, _PAGE, page * PAGE)
-    _enter(str(parent))
+    inside, outside = (os.open(f"{directory}/tasks", os.O_WRONLY) for directory in (group, parent))
+    offset = page * PAGE
+    os.write(inside, b"0")
+    os.pwrite(fd, _PAGE, offset)
+    os.write(outside, b"0")
+    number = os.stat(group).st_ino
+    os.close(inside)
+    os.close(outside)
     os.rmdir(group)
+    return number
 
 
 @contextmanager
@@ -102,7 +166,10 @@ def beside_a_sibling(cache: int, on_tmpfs: int, sibling_mib: int) -> Iterator[Pa
             big.flush()
             os.fsync(big.fileno())
             _move(home)
-            with zombies(cache, name, keep=True), zombies(on_tmpfs, name, tmpfs=True, keep=True):
+            with ExitStack() as made:
+                for count, tmpfs in ((cache, False), (on_tmpfs, True)):
+                    if count:
+                        made.enter_context(zombies(count, name, tmpfs, keep=True))
                 yield parent
         finally:
             _move(home)

@@ -16,6 +16,7 @@ from exhume.agent.gathering import Gathered
 from exhume.agent.metrics import METRICS
 from exhume.node.latency.histogram import BUCKETS
 from tests.agent.made import batch, memcg, waited, walked
+from tests.examples import examples
 
 HOSTILE = st.text(st.characters(codec=None), max_size=40)
 
@@ -48,7 +49,7 @@ def filled() -> Gathered:
     return gathered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(HOSTILE, st.integers(1, 1000)), max_size=12), st.lists(HOSTILE, max_size=6))
 def test_hostile_names_are_labels_that_prometheus_reads_and_nothing_is_lost(
     groups: list[tuple[str, int]], devices: list[str]

@@ -17,6 +17,7 @@ from exhume.node.latency.histogram import BUCKETS
 from exhume.node.root import Root
 from exhume.recording.recording import labels
 from tests.agent.made import NODE, SECOND, batch, logged, memcg, waited, walked
+from tests.examples import examples
 from tests.trees import Tree
 
 ENA = "ena 0000:20:03.0 eth0: "
@@ -64,7 +65,7 @@ _SPAN = st.tuples(st.integers(-1, 3), st.integers(0, 50), st.integers(0, 9))
 _BATCH = st.tuples(st.integers(0, 10**6), st.lists(_ROW, max_size=12), st.lists(_WAIT, max_size=4), st.lists(_SPAN, max_size=4))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.lists(_BATCH, max_size=12))
 def test_counters_never_go_back_whatever_resets_vanishes_or_steps(batches: list[Any]) -> None:
     gathered = Gathered(2)

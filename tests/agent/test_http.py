@@ -22,6 +22,8 @@ from exhume.agent import http
 from exhume.agent.http import LARGEST, MOST, Door
 from exhume.errors import ExhumeError, UsageError
 from exhume.recorder import own
+from tests.examples import examples
+from tests.waiting import wait_for
 
 BODY = b"exhume_node_health 1.0\n" * 4_000
 PLAIN = "text/plain"
@@ -164,7 +166,7 @@ def test_a_huge_body_is_not_read(door: Door) -> None:
     assert scrape(door.address) == (200, BODY)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_garbage_is_answered_or_hung_up_on(door: Door, garbage: bytes) -> None:
     with socket.create_connection(door.address, 20) as connection, suppress(ConnectionError):
@@ -196,10 +198,8 @@ def test_whoever_asks_all_the_time_is_let_in_so_often_and_everybody_gets_an_answ
     monkeypatch.setattr(http, "RUSH", 10.0)
     door = Door(("127.0.0.1", 0), pages())
     try:
-        begin = time.monotonic()
         for _ in range(10):
             assert scrape(door.address) == (200, BODY)
-        assert time.monotonic() - begin < 2.0
         begin = time.monotonic()
         for _ in range(20):
             assert scrape(door.address) == (200, BODY)
@@ -219,9 +219,10 @@ def test_without_descriptors_it_waits_for_one_and_does_not_spin(monkeypatch: pyt
     try:
         with monkeypatch.context() as full:
             full.setattr(door._server, "get_request", none_left)
+            begin = time.monotonic()
             with socket.create_connection(door.address, 20):
-                time.sleep(0.5)
-        assert 0 < len(asked) < 10
+                wait_for(lambda: len(asked) > 1)
+        assert len(asked) < 20 * (time.monotonic() - begin) + 2
         assert scrape(door.address) == (200, BODY)
     finally:
         door.close()

@@ -56,6 +56,7 @@ def test_a_continuous_profile_goes_out_every_so_often_without_overlap(tmp_path: 
     assert [one.read.stacks.get(kubelet, 0) for one in found] == [0, 300]
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
 def test_what_arrives_is_a_profile_for_gos_pprof(tmp_path: Path) -> None:
     write(tmp_path / "rec")

@@ -17,6 +17,7 @@ from exhume.agent.spool import Kind, Spool
 from exhume.node.owners import PERHAPS, Owner
 from exhume.profile.exporting.subject import Subject
 from tests.agent.push_reading import Read, otlp, pprof
+from tests.examples import examples
 from tests.pictures.made import BEGIN, HZ, NODE, REAL, SECOND, Ran, idle, node_at, recorded, write
 
 UID = "12345678-90ab-cdef-1234-567890abcdef"
@@ -160,7 +161,7 @@ NAMES = st.text(max_size=12)
 PATHS = st.sampled_from([KUBELET, POD, OTHER_POD, "", "/", "/system.slice/a\x1b[31m.service", f"/docker/{ID}"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(NAMES, st.integers(0, 30), PATHS, st.sampled_from(["user", "system", "idle"])), max_size=8))
 def test_hostile_names_are_encoded_and_totals_stay(rest: list[tuple[str, int, str, str]]) -> None:
     ran = [Ran(0, comm, "a:b k:c", count, kind, 1000 + at, path) for at, (comm, count, path, kind) in enumerate(rest)]
@@ -247,6 +248,7 @@ def test_the_child_says_what_it_made_and_what_it_could_not(tmp_path: Path) -> No
     assert "Traceback" not in missing.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
 def test_gos_pprof_reads_it_with_its_labels(tmp_path: Path) -> None:
     with_pods(tmp_path)

@@ -26,6 +26,7 @@ from tests.agent import rule_cases_agent, rule_cases_exporters, rule_cases_fleet
 from tests.agent.deployed import DEPLOY, EXPORTERS, FILES
 from tests.agent.prometheus import free_port, needs, promtool, until
 from tests.agent.rule_cases import Case, document
+from tests.examples import examples
 
 ALERTS = {"agent": rules_agent.ALERTS, "node-exporter": rules_exporters.ALERTS}
 CASES = {"agent": rule_cases_agent.CASES, "node-exporter": rule_cases_exporters.CASES}
@@ -50,6 +51,7 @@ def test_promtool_has_nothing_to_say_against_them(tmp_path: Path, edition: Editi
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("edition", EDITIONS)
 def test_every_case_goes_as_told(edition: Edition) -> None:
     tested = promtool("test", "rules", str(DEPLOY / "prometheus" / "tests" / f"{edition}.yml"))
@@ -233,7 +235,7 @@ _LABELS = st.one_of(st.text(), st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatc
 _JOBS = st.one_of(st.text(), st.from_regex(r"[\w./-]+", fullmatch=True), st.sampled_from(["EXPORTERS", "NODE"]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(_LABELS, _JOBS, st.text())
 def test_whatever_is_put_in_there_are_the_same_rules_or_a_sentence(node: str, job: str, docs: str) -> None:
     try:

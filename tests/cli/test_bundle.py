@@ -133,6 +133,7 @@ def test_the_recording_in_a_bundle_gets_the_same_verdict(tmp_path: Path) -> None
         assert {(one.uid, one.gid, one.uname, one.gname) for one in archive.getmembers()} == {(0, 0, "", "")}
 
 
+@pytest.mark.ci
 def test_with_pseudonyms_nothing_of_the_names_is_in_any_file(tmp_path: Path) -> None:
     recording = recorded(tmp_path / "rec", with_secrets())
     file, mapping = tmp_path / "falcon-bundle.tar.gz", tmp_path / "names.json"

@@ -22,6 +22,7 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
+from tests.examples import examples
 from tests.pictures.made import BEGIN, SECOND, Ran, write
 from tests.recorders import exhume, recorder
 from tests.recording import made
@@ -207,6 +208,7 @@ def test_what_is_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "the recording is not whole; exhume info" in told.err
 
 
+@pytest.mark.ci
 def test_one_that_is_being_written_can_be_exported(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("recording needs root")
@@ -234,7 +236,7 @@ def test_hostile_names_reach_no_terminal_as_folded_stacks(tmp_path: Path, capsys
         assert all(character == "\n" or character.isprintable() for character in capsys.readouterr().out)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(rows=made.recordings())
 def test_any_rows_at_all_are_exported_or_refused_with_a_sentence(rows: Recording, capfd: pytest.CaptureFixture[str]) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -256,6 +258,7 @@ def test_pieces_give_every_row_once(recording: str) -> None:
     assert sum(len(rows["time"]) for _, rows in folder.pieces("samples", BEGIN + SECOND, BEGIN + 3 * SECOND)) == 800
 
 
+@pytest.mark.ci
 def test_a_perf_data_file_needs_no_step_between(tmp_path: Path) -> None:
     """Every sample that perf itself lists is in flame, heat, info and each export."""
     if shutil.which("perf") is None or os.geteuid() != 0:

@@ -102,6 +102,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(root: Path, capsy
     assert tree(root) == after
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("\n", 2)])
 def test_on_a_terminal_it_is_asked(root: Path, answer: str, code: int) -> None:
     outer, inner = pty.openpty()

@@ -56,6 +56,7 @@ def test_giant_times_of_text_are_no_bug(time: str, tmp_path: Path, capsys: pytes
     assert "a bug in exhume" not in capsys.readouterr().err
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("file", ["recording.json", "chapter.json"])
 @pytest.mark.parametrize("command", ["info", "diagnose", "flame", "heat", "bundle"])
 @pytest.mark.parametrize(
@@ -113,6 +114,7 @@ def test_json_is_read_in_one_place() -> None:
     assert guilty == ["text.py"]
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(os.geteuid() != 0, reason="recording needs root")
 @pytest.mark.parametrize("most", [12, 16, 28, 40, 64])
 def test_few_open_files_are_no_bug(most: int, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli import moments
@@ -89,7 +89,6 @@ def test_what_is_no_moment_is_told_with_the_forms(text: str) -> None:
         moment(text)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30) | st.from_regex(r"[-+]?[0-9:.TZUTC +-]{1,30}", fullmatch=True))
 def test_any_text_is_a_moment_or_told(text: str) -> None:
     try:
@@ -99,7 +98,6 @@ def test_any_text_is_a_moment_or_told(text: str) -> None:
     assert isinstance(resolve(found, CLOCKS), int)
 
 
-@settings(deadline=None)
 @given(st.integers(moments._UNKNOWN // 1_000_000, 4_000_000_000 * 1000 - 1))
 def test_what_we_print_can_be_typed_again(milliseconds: int) -> None:
     real = milliseconds * 1_000_000

@@ -14,12 +14,13 @@ from exhume.errors import ExhumeError
 from exhume.findings.events import events, when
 from exhume.recorder.flight import Status
 from exhume.recording.recording import Recording
+from tests.examples import examples
 from tests.findings import made
 
 NAMES = st.sampled_from([b"exhume-bundle-", b"exhume-bundle", b"other", b""])
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES, st.binary(max_size=120), st.binary(max_size=600), st.integers(0, 300))
 def test_whatever_a_file_holds_it_is_told_as_a_bundle_or_left_alone(
     tmp_path: Path, begin: bytes, name: bytes, rest: bytes, cut: int

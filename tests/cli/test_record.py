@@ -97,11 +97,10 @@ def test_a_hostile_name_is_never_printed_as_it_is(
 def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     with recorder(tmp_path / "r", segment_s=60) as it:
         it.begun()
-        time.sleep(0.3)
         assert it.end(number) == 0, it.text
         assert it.process.stdout is not None
         closing = it.process.stdout.read().decode()
-    assert re.search(r"recorded 0:00:0\d to \S+: [\d,]+ samples", closing)
+    assert re.search(r"recorded 0:0\d:\d\d to \S+: [\d,]+ samples", closing)
     assert "exhume info" in closing
     folder = Folder(str(tmp_path / "r"))
     assert all(segment.sealed for segment in folder.segments)

@@ -24,7 +24,9 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.verdict.kinds import CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from tests.findings import made
-from tests.starved import held, hold, link, needs_starvation
+from tests.node.latency import loaded
+from tests.starved import held, hold, link, needs_starvation, off_the_core
+from tests.waiting import wait_for
 
 SECOND = 1_000_000_000
 
@@ -135,30 +137,29 @@ def test_a_detector_that_stumbles_does_not_end_the_recording(
 def test_a_starved_poll_gets_its_verdict_printed_while_the_recorder_runs(tmp_path: Path) -> None:
     needs_starvation()
     command = [sys.executable, "-m", "exhume", "record", str(tmp_path / "r"), "--on", "napi-starved", "--json"]
-    with link(real_time=True) as starved:
+    with link(real_time=True) as starved, off_the_core():
         pipe = subprocess.PIPE
         recorder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
         assert recorder.stdout is not None
         assert recorder.stderr is not None
-        giving_up = threading.Timer(60, recorder.kill)
+        giving_up = threading.Timer(300, recorder.kill)
         giving_up.start()
         try:
             assert "recording to" in recorder.stderr.readline()
-            threading.Event().wait(3)
+            wait_for(lambda: len(loaded.of_process(recorder.pid)) > 2)  # its probes are on
             held(hold(700))
-            told = json.loads(recorder.stdout.readline())
+            # Another link of this machine may be starved meanwhile.
+            told = next(one for one in map(json.loads, recorder.stdout) if one["trigger"]["subject"] == starved.device)
         finally:
             recorder.send_signal(signal.SIGINT)
             rest, said = recorder.communicate(timeout=60)
             giving_up.cancel()
     assert told["trigger"]["kind"] == "napi-starved"
-    if told["trigger"]["subject"] != starved.device:
-        pytest.skip(f"another link of this machine was starved meanwhile: {told['trigger']['subject']}")
     assert told["trigger"]["severity"] in ("warning", "critical")
     assert told["report"]["schema"] == "exhume.report/1"
     (finding,) = (each for each in told["report"]["findings"] if each["subject"] == starved.device)
     assert finding["kind"] == "napi-starved"
     assert f"exhume: pinned: napi-starved: {starved.device}" in said
     assert f"exhume: {told['report']['health']}: {told['report']['verdict']['summary'][:40]}" in said
-    assert "recorded 0:00:" in said
+    assert "recorded 0:0" in said
     assert all(json.loads(line)["report"] for line in rest.splitlines())

@@ -31,7 +31,7 @@ def held(within: Path) -> "tuple[subprocess.Popen[str], Path]":
 def end(process: "subprocess.Popen[str]", how: signal.Signals | None) -> int:
     if how is not None:
         process.send_signal(how)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     return process.returncode
 
 
@@ -112,6 +112,7 @@ def made_in(within: Path, process: "subprocess.Popen[bytes]") -> Path:
     raise AssertionError(f"it ended with {process.returncode}")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -117,6 +117,7 @@ def test_the_incident_of_the_recorders_folder_is_before_where_none_is_named(sick
     assert "the limits alone decide" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 def test_of_a_long_recording_the_incident_is_taken(tmp_path: Path, cured: str, capsys: CAPTURE) -> None:
     long = write(tmp_path / "long", node(replace(SICK, seconds=1300)))
     assert main(["verify", "--before", long, "--after", cured]) == 0
@@ -293,6 +294,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("argv", "said"), [(["verify", "--for", "15s"], "PASSED"), (["checklist"], "finish|know the cgroup")])
 def test_it_works_where_nothing_that_reads_recordings_is_installed(argv: list[str], said: str, tmp_path: Path) -> None:
     where = ["--dir", str(tmp_path)]

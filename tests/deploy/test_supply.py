@@ -217,6 +217,7 @@ FOUND = json.dumps(
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("script", "code", "strict", "said"),
     [

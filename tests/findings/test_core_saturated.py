@@ -11,6 +11,7 @@ from exhume.findings.model import Finding
 from exhume.findings.sampled import period_ns
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from tests.examples import examples
 from tests.findings import made
 from tests.findings.made import SECOND
 
@@ -165,7 +166,7 @@ def test_the_period_is_that_of_the_core_that_has_most() -> None:
 _KINDS = st.sampled_from(["idle", "user", "system", "softirq", "irq", "nonsense"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.integers(0, 5 * SECOND), st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=60),
     st.lists(_KINDS, max_size=3),

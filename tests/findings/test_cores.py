@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from exhume.findings.core_missing import unaccounted
 from exhume.findings.cores import Core, busy, cores, maximal_runs, saturated, share, together
 from exhume.recording.recording import Recording
+from tests.examples import examples
 from tests.findings import made
 from tests.findings.made import SECOND
 
@@ -134,7 +135,7 @@ def _slowly(core: Core, others: list[Core], shortest_ms: int) -> list[tuple[int,
     return found
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.lists(st.sampled_from([0, 0, 0, 1, 10, 10, 40]), min_size=12, max_size=12), min_size=2, max_size=4),
     st.booleans(),
@@ -252,7 +253,7 @@ def brute_force(weights: list[float]) -> list[tuple[int, int]]:
     return best(0, len(weights))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from([-3.0, -1.0, 1.0, 2.0, 4.0, 0.5, -0.25]), max_size=14))
 def test_the_linear_search_finds_what_the_definition_says(weights: list[float]) -> None:
     found, expected = maximal_runs(weights), brute_force(weights)

@@ -12,6 +12,7 @@ from exhume.findings.model import Examined
 from exhume.findings.rhythm import rhythm
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
+from tests.examples import examples
 from tests.findings import made
 from tests.findings.lives import container, incident, life, unit, walk, window
 from tests.findings.made import SECOND
@@ -263,7 +264,7 @@ def test_jobs_that_run_side_by_side_are_no_loop(jobs: list[tuple[int, int]], abr
     assert rhythm(lives, 5) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(10, 60), st.floats(1.0, 60.0))
 def test_random_churn_of_jobs_that_overlap_is_never_a_loop(seed: int, jobs: int, longest: float) -> None:
     looked = recording()
@@ -277,7 +278,7 @@ def test_random_churn_of_jobs_that_overlap_is_never_a_loop(seed: int, jobs: int,
     assert not crash_loop.detect(looked, T).findings
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     looked = incident(seconds=120)
@@ -295,7 +296,7 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     assert crash_loop.detect(shuffled(looked, seed), T) == told
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.text(max_size=20), st.text(max_size=16))
 def test_hostile_names_are_never_shown_raw(path: str, comm: str) -> None:
     looked = recording()

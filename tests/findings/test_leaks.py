@@ -11,6 +11,7 @@ from exhume.findings import cgroup_dirs_leak, memcg_leak, zombie_memcgs
 from exhume.findings.forecast import days_to_pain
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, Table
+from tests.examples import examples
 from tests.findings import made
 from tests.findings.lives import container, count, incident, life, unit, walk, window
 from tests.findings.made import SECOND
@@ -247,7 +248,7 @@ def test_leaked_directories_tell_how_many_more_there_are_and_who_makes_them() ->
     assert finding.value("hand") is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     recording = incident(seconds=120)
@@ -259,7 +260,7 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
         assert detect(mixed, T) == detect(recording, T)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=16), st.integers(0, 60), st.integers(0, 60)), max_size=30))
 def test_hostile_names_are_carried_and_never_shown_raw(rows: list[tuple[str, str, int, int]]) -> None:
     recording = started(60)

@@ -195,6 +195,7 @@ def test_without_samples_and_probes_nothing_was_seen() -> None:
     assert memcg_walk.detect(made.recording(on=("cpu",)), T).unseen == "samples was not read"
 
 
+@pytest.mark.ci
 def test_the_order_of_the_rows_does_not_matter() -> None:
     recording, shuffled = sampled(), sampled()
     for i in range(6):

@@ -17,6 +17,7 @@ from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
 from exhume.lab.fleet_facts import Settings, make
 from exhume.lab.fleet_summary import as_fleet
+from tests.examples import examples
 from tests.fleet.made import fleet, group
 
 AGENT = "unit:leaky.service"
@@ -166,6 +167,7 @@ def test_measures_of_the_sickness_are_no_causes() -> None:
     assert found.left_out == ("resets", "uptime-days")
 
 
+@pytest.mark.ci
 def test_luck_is_not_claimed() -> None:
     """Sixty facts, and sick nodes that have nothing to do with them: at a level of 1 % one fleet in fifty may be unlucky."""
     claimed = 0
@@ -188,6 +190,7 @@ def test_what_only_stood_for_two_causes_is_dropped_when_both_are_known() -> None
     assert sorted(facts_of(cohorts(as_fleet(made))), key=str) == sorted(planted, key=str)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("cause", ["agent", "kernel", "driver", "two", "pair"])
 def test_what_was_planted_is_found(cause: str) -> None:
     made = make(Settings(600, 14, 3, cause))  # type: ignore[arg-type]
@@ -208,8 +211,9 @@ def test_labels_dealt_anew_leave_nothing_to_claim() -> None:
     assert not cohorts(fleet(nodes)).cohorts
 
 
+@pytest.mark.ci
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5))
 def test_names_and_order_change_nothing(random: object) -> None:
     """Facts and values by other names of the same kind, nodes in another order: the same nodes are told of."""
     shuffled = np.random.default_rng(random.randrange(1 << 30))  # type: ignore[attr-defined]
@@ -242,7 +246,7 @@ ANY_NODE = st.builds(
 
 
 @given(st.lists(ANY_NODE, max_size=30))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_source_says_there_is_an_answer(nodes: list[Node]) -> None:
     found = cohorts(fleet(nodes), alpha=0.3)
     json.loads(json.dumps(as_json(found), allow_nan=False))

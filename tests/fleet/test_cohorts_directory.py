@@ -16,6 +16,7 @@ from exhume.errors import ExhumeError
 from exhume.fleet.directory import load
 from exhume.fleet.directory_minutes import Life, merged
 from exhume.fleet.model import Fleet, Node
+from tests.examples import examples
 from tests.fleet.test_engine import Parts
 
 BEGIN = datetime(2025, 3, 1, tzinfo=UTC).replace(tzinfo=None)
@@ -159,7 +160,7 @@ def test_a_path_that_is_no_directory_is_said(tmp_path: Path) -> None:
     st.lists(st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=3, max_size=3), max_size=8),
     st.binary(max_size=60),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_an_inventory_of_anything_is_read_or_refused_in_a_sentence(
     tmp_path_factory: Any, rows: list[list[str]], tail: bytes
 ) -> None:

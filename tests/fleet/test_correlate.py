@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from exhume.cli.main import main
 from exhume.fleet.correlate import Track, correlate
 from exhume.fleet.correlate_words import as_json, claimed, sentence
+from tests.examples import examples
 
 CAPTURE = pytest.CaptureFixture[str]
 DAY = 1440
@@ -108,7 +109,7 @@ numbers = st.one_of(st.just(float("nan")), st.floats(0, 1e9), st.just(0.0))
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.lists(st.tuples(numbers, numbers), max_size=200)), max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_whatever_comes_the_shares_are_shares(given_tracks: list[tuple[str, list[tuple[float, float]]]]) -> None:
     tracks = [
         Track(name, np.array([pair[0] for pair in pairs], dtype=float), np.array([pair[1] for pair in pairs], dtype=float))

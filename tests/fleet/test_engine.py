@@ -20,6 +20,7 @@ from exhume.fleet.directory import connect, load
 from exhume.fleet.engine import VARIABLE, Part, Progress, Result, chosen, grouped, watched
 from exhume.fleet.jobs import explain
 from exhume.fleet.model import Job
+from tests.examples import examples
 
 pytestmark = pytest.mark.ci
 
@@ -86,7 +87,7 @@ def written(root: Path, rows: list[Any], without: set[int]) -> None:
 
 
 @given(st.lists(MINUTE, min_size=1, max_size=60), st.sets(st.integers(0, 3)), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_parts_come_to_the_same_as_the_whole(tmp_path_factory: Any, rows: list[Any], without: set[int], most: int) -> None:
     root = tmp_path_factory.mktemp("parts")
     written(root, rows, without)
@@ -96,7 +97,7 @@ def test_parts_come_to_the_same_as_the_whole(tmp_path_factory: Any, rows: list[A
 
 
 @given(st.lists(MINUTE, min_size=1, max_size=60), st.sets(st.integers(0, 3)), st.integers(2, 5))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 def test_jobs_explained_by_parts_are_explained_the_same(
     tmp_path_factory: Any, rows: list[Any], without: set[int], most: int
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_life_begins_where_the_window_does() -> None:
     assert [(life.begin, life.end) for life in lives([-100, 50], 200)] == [(100, 150), (0, 150)]
 
 
+@pytest.mark.ci
 def test_from_files_to_the_causes(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     assert main(["fleet", "cohorts", str(made), "--json", "-o", str(page)]) == 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from exhume.fleet import statistics
 from exhume.fleet.statistics import Table
+from tests.examples import examples
 
 
 def counted_out(tables: list[Table]) -> Fraction:
@@ -40,7 +41,7 @@ def a_table(draw: st.DrawFn) -> Table:
 
 
 @given(st.lists(a_table(), min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_the_tail_is_what_counting_every_way_gives(tables: list[Table]) -> None:
     assert math.exp(statistics.log_tail(tables)) == pytest.approx(float(counted_out(tables)), rel=1e-9)
 

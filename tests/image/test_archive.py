@@ -20,6 +20,7 @@ from exhume.image.opening import open_image
 from exhume.image.streams import Damaged, Unpacked, zstd
 from exhume.image.tar import BLOCK, is_header, members
 from exhume.image.tree import LARGEST, Entry
+from tests.examples import examples
 from tests.image import archives
 from tests.image.archives import UNIT, directory, link, member, tar
 
@@ -150,6 +151,7 @@ def test_too_many_names_are_cut_and_leave_room_for_others() -> None:
     assert tree.troubles == ["/etc/systemd/system holds more than 100 names; the first of the archive were read."]
 
 
+@pytest.mark.ci
 def test_what_does_not_matter_leaves_half_of_the_room_to_what_does() -> None:
     infos = [member(f"srv/{number:05}", b"") for number in range(20_000)]
     tree = kept(tar([*infos, member("etc/crontab", b"cron")]), most=100_000)
@@ -247,7 +249,6 @@ MEMBERS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(MEMBERS, st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
 def test_members_are_those_that_tarfile_reads(made: list[tuple[str, bytes, bytes, str]], form: int) -> None:
     infos = []
@@ -270,7 +271,7 @@ def test_members_are_those_that_tarfile_reads(made: list[tuple[str, bytes, bytes
     assert found == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(MEMBERS, st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(0, 255)), max_size=8), st.integers(0, 1 << 14))
 def test_damaged_archives_bring_a_sentence_or_a_tree(
     made: list[tuple[str, bytes, bytes, str]], changes: list[tuple[int, int]], cut: int
@@ -290,7 +291,7 @@ def test_damaged_archives_bring_a_sentence_or_a_tree(
         assert ".." not in path.split("/")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(["gzip", "bzip2", "xz"]), st.binary(max_size=400))
 def test_garbage_that_calls_itself_packed_brings_a_sentence(how: str, garbage: bytes) -> None:
     magic = {"gzip": b"\x1f\x8b\x08\x00", "bzip2": b"BZh9", "xz": b"\xfd7zXZ\x00\x00\x04"}[how]

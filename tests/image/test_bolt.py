@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from exhume.image import bolt, containers
 from exhume.image.container_stores import CONTAINERD
+from tests.examples import examples
 from tests.image import bolt_file
 from tests.image.planted import Planted
 
@@ -34,7 +35,7 @@ def plain(bucket: bolt.Bucket) -> dict[bytes, Any]:
     return {**dict(bucket.values()), **{name: plain(inner) for name, inner in bucket.buckets()}}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(TREES, st.booleans())
 def test_what_was_written_is_read(tree: Any, inline: bool) -> None:
     root = bolt.Bolt(bolt_file.write(tree, inline)).root()
@@ -44,7 +45,7 @@ def test_what_was_written_is_read(tree: Any, inline: bool) -> None:
         assert (root.bucket(name) is not None) == isinstance(value, dict)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(TREES, st.lists(st.tuples(st.integers(0, 25000), st.integers(0, 255)), max_size=30), st.booleans())
 def test_any_damage_is_a_reading_or_a_reason(tree: Any, damage: list[tuple[int, int]], inline: bool) -> None:
     data = bytearray(bolt_file.write({b"v1": tree, b"ctr": tree}, inline))

@@ -12,6 +12,7 @@ from exhume.image.catalogue import load, overlap, program, repository
 from exhume.image.directory import Directory
 from exhume.image.model import Kind, Service
 from exhume.image.needs import CLOUDS, VOCABULARY, Facts, facts
+from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
 
@@ -198,6 +199,7 @@ def test_every_word_of_the_vocabulary_is_used_and_told() -> None:
     assert clouds == set(CLOUDS)
 
 
+@pytest.mark.ci
 def test_most_units_that_a_real_debian_ships_enabled_are_known() -> None:
     root = debian()
     with Directory(str(root)) as tree:
@@ -208,7 +210,7 @@ def test_most_units_that_a_real_debian_ships_enabled_are_known() -> None:
     assert len(known) >= len(enabled) * 0.6, sorted(enabled - known)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=40), st.text(max_size=40), st.sampled_from(["unit", "cron", "container", "static-pod", "sysv"]))
 def test_any_service_is_recognised_or_not(name: str, text: str, kind: Kind) -> None:
     one = service(name + ".service", kind, path=text, description=text, command=(text,), package=text)
@@ -216,7 +218,7 @@ def test_any_service_is_recognised_or_not(name: str, text: str, kind: Kind) -> N
     assert agent is None or agent.id in CATALOGUE.agents
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=100))
 def test_any_files_decide_every_agents_need(text: bytes) -> None:
     paths = ("/etc/ecs/ecs.config", "/etc/fstab", "/proc/self/mounts", "/sys/class/dmi/id/sys_vendor", "/etc/rsyslog.conf")

@@ -8,6 +8,7 @@ from exhume.errors import UsageError
 from exhume.image.catalogue import Catalogue, load
 from exhume.image.catalogue_file import agents
 from exhume.image.model import Service
+from tests.examples import examples
 
 WHOLE = """
 [[agent]]
@@ -77,7 +78,7 @@ def test_a_file_of_ones_own_adds_and_replaces(tmp_path_factory: pytest.TempPathF
     assert own.agents["ecs-agent"].units == ("ours.service", "ours@*.service")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.binary(max_size=100)
     | st.builds(

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.image.commands import LONGEST, shown
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def test_values_that_look_like_secrets_are_hidden_and_paths_stay(line: str, expe
     assert shown(line) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=300), st.from_regex(r"[A-Za-z0-9]{6,20}", fullmatch=True))
 def test_any_line_is_bounded_and_one_line_and_hides_a_password(noise: str, secret: str) -> None:
     line = shown(noise)

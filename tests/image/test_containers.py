@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from exhume.image import containers
 from exhume.image.container_stores import CONTAINERD
 from exhume.image.model import Service
+from tests.examples import examples
 from tests.image import bolt_file
 from tests.image.planted import Content, Planted
 
@@ -211,7 +212,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(JSON, JSON, JSON)
 def test_any_json_of_docker_is_a_service_or_nothing(config: Any, host: Any, daemon: Any) -> None:
     place = "/var/lib/docker/containers/x"
@@ -220,7 +221,7 @@ def test_any_json_of_docker_is_a_service_or_nothing(config: Any, host: Any, daem
     assert all(service.restart is not None and bool(service.conditions) != service.starts for service in services)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=200))
 def test_any_bytes_in_every_place_end_in_services(text: bytes) -> None:
     paths = ["/etc/docker/daemon.json", "/var/lib/docker/containers/x/config.v2.json", CONTAINERD]

@@ -13,6 +13,7 @@ from exhume.image import cron
 from exhume.image.crontab import Job, Mistake, anacron_jobs, command_of, jobs
 from exhume.image.directory import Directory
 from exhume.image.model import Service
+from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
 
@@ -220,7 +221,7 @@ def test_the_cron_files_of_a_real_debian_are_all_read() -> None:
     assert {name.partition(":")[0] for name in found} >= {"/etc/crontab", "/etc/cron.d/e2scrub_all"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300), st.sampled_from([None, "root"]))
 def test_any_bytes_are_jobs_or_mistakes(text: bytes, user: str | None) -> None:
     found = [*jobs(text, user), *anacron_jobs(text)]
@@ -228,7 +229,7 @@ def test_any_bytes_are_jobs_or_mistakes(text: bytes, user: str | None) -> None:
     assert all(one.command.isprintable() or "\n" not in one.command for one in found if isinstance(one, Job))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.sampled_from(["*", "0", "59", "60", "7", "mon", "jan", "*/2", "1-5", "root", "/bin/x", "%", "="]), max_size=9)
 )
@@ -239,7 +240,7 @@ def test_what_has_five_times_and_a_command_is_a_job_or_says_why_not(words: list[
         assert isinstance(found[0], Job)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(st.from_regex(r"[^/\0]{1,12}", fullmatch=True), st.binary(max_size=80), max_size=5))
 def test_hostile_names_and_texts_in_every_place_end_in_services(files: dict[str, bytes]) -> None:
     files = {name: text for name, text in files.items() if name not in (".", "..")}

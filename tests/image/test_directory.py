@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from exhume.errors import UsageError
 from exhume.image.directory import Directory
 from exhume.image.tree import LARGEST, MOST_LINKS, MOST_TROUBLES, Entry, Tree, complain
+from tests.examples import examples
 
 NAMES = ("a", "b", "c", "\udcff", "..", ".", "")
 
@@ -191,7 +192,7 @@ def seen(tree: Directory, path: str) -> tuple[object, ...]:
     return (tree.entry(path), tree.entry(path, follow=False), tree.real(path), tree.names(path), tree.read(path))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(made=MADE, paths=st.lists(PATHS, min_size=1, max_size=8))
 def test_steps_and_openat2_agree_on_any_tree_of_links(made: list[tuple[str, str, list[str]]], paths: list[list[str]]) -> None:
     with tempfile.TemporaryDirectory(prefix="exhume-test-") as root:

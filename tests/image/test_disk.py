@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
@@ -242,7 +242,6 @@ def test_an_extent_tree_that_goes_round_in_circles_ends(tmp_path: Path) -> None:
         assert found[12 * 1024 : 13 * 1024] != data[12 * 1024 : 13 * 1024]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=4096), st.binary(min_size=64, max_size=64), st.booleans())
 def test_any_partition_table_brings_parts_of_the_disk(garbage: bytes, table: bytes, gpt: bool) -> None:
     sector = (garbage.ljust(446, b"\0")[:446] + table + b"\x55\xaa").ljust(512, b"\0")

@@ -14,6 +14,7 @@ from exhume.errors import ExhumeError
 from exhume.image.manifests import layer_names
 from exhume.image.opening import open_image
 from exhume.image.tree import Entry
+from tests.examples import examples
 from tests.image import archives
 from tests.image.archives import UNIT, Info, directory, link, member, tar
 
@@ -184,7 +185,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(JSON, JSON, JSON)
 def test_any_manifest_brings_names_or_a_sentence(manifest: object, outer: object, inner: object) -> None:
     documents = {
@@ -212,7 +213,7 @@ PLACES = st.sampled_from(["etc/a", "etc/b", "etc/b/c", "srv/a", "srv/b", "srv/b/
 STEPS = st.tuples(st.sampled_from(["file", "directory", "hide", "opaque"]), PLACES)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.lists(STEPS, max_size=5, unique_by=lambda step: step[1]), min_size=1, max_size=4))
 def test_layers_are_as_if_they_were_unpacked_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, layers: list[list[tuple[str, str]]]

@@ -15,6 +15,7 @@ from exhume.image import rpm
 from exhume.image.directory import Directory
 from exhume.image.packages import diversions, known, owners
 from exhume.image.sqlite import Database
+from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
 
@@ -201,7 +202,7 @@ def header(name: bytes, files: list[tuple[bytes, bytes]]) -> bytes:
 NAMES = st.binary(min_size=1, max_size=8).filter(lambda name: b"\0" not in name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(NAMES, st.lists(st.tuples(NAMES, NAMES), max_size=6))
 def test_a_header_comes_back_as_it_was_written(name: bytes, files: list[tuple[bytes, bytes]]) -> None:
     found, paths = rpm.header(header(name, files))
@@ -209,7 +210,7 @@ def test_a_header_comes_back_as_it_was_written(name: bytes, files: list[tuple[by
     assert paths == [directory + base for directory, base in files]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=120), st.integers(0, 200), st.binary(max_size=8))
 def test_any_bytes_are_a_header_or_are_refused(noise: bytes, position: int, patch: bytes) -> None:
     whole = header(b"agent", [(b"/etc/", b"a"), (b"/usr/", b"b")])
@@ -222,7 +223,7 @@ def test_any_bytes_are_a_header_or_are_refused(noise: bytes, position: int, patc
         assert all(isinstance(path, bytes) for path in paths)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=200), st.text(max_size=20))
 def test_any_databases_and_paths_bring_an_answer(text: bytes, path: str) -> None:
     assert all(isinstance(by, str) for _, by in diversions(text).values())

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.image import rc_local
+from tests.examples import examples
 from tests.image.planted import Planted
 
 GENERATOR = {"/usr/lib/systemd/system-generators/systemd-rc-local-generator": "#!"}
@@ -46,7 +47,7 @@ def test_none_is_nothing_and_an_empty_one_says_so() -> None:
     assert service.notes == ("it has no command but exit",)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=500))
 def test_any_script_is_a_bounded_list_of_lines(text: bytes) -> None:
     commands = rc_local.lines(text)

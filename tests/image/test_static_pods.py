@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from exhume.image import static_pods
 from exhume.image.document import DEEPEST, LARGEST_YAML, Malformed, at, from_yaml, parse, words
+from tests.examples import examples
 from tests.image.planted import Planted
 
 KUBELET = {"/usr/bin/kubelet": "#!"}
@@ -128,7 +129,7 @@ def test_an_alias_to_itself_ends() -> None:
     assert words(at(document, "a")) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.one_of(st.binary(max_size=200), st.text("abk:{}[]&*<>|-\n \"'!%@#,?\t", max_size=60).map(str.encode)))
 def test_any_bytes_are_a_document_or_a_reason(text: bytes) -> None:
     tree = Planted({**KUBELET, "/etc/kubernetes/manifests/a": text, "/var/lib/kubelet/config.yaml": text})
@@ -151,14 +152,14 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(JSON)
 def test_any_document_is_a_pod_or_none(document: object) -> None:
     pod = static_pods.service(document, "/a", "")
     assert pod is None or pod.restart is not None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(JSON, JSON)
 def test_any_pod_with_anything_in_it_is_a_service(spec: object, name: object) -> None:
     pod = static_pods.service({"kind": "Pod", "metadata": {"name": name}, "spec": spec}, "/a", "")

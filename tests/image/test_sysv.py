@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from exhume.image import sysv
 from exhume.image.directory import Directory
+from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
 
@@ -129,14 +130,14 @@ def test_a_real_debian_is_read_without_trouble() -> None:
         assert tree.troubles == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300))
 def test_any_header_is_a_dictionary_of_texts(text: bytes) -> None:
     found = sysv.lsb_header(b"### BEGIN INIT INFO\n" + text)
     assert all(key == key.lower() and "\n" not in value for key, value in found.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(st.from_regex(r"[^/\0]{1,12}", fullmatch=True), st.binary(max_size=80), max_size=5))
 def test_hostile_names_end_in_services(files: dict[str, bytes]) -> None:
     files = {name: text for name, text in files.items() if name not in (".", "..")}

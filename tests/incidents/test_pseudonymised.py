@@ -25,6 +25,7 @@ PRIVATE = (
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("make", INCIDENTS, ids=lambda make: make.__name__)
 def test_the_verdict_on_a_pseudonymised_recording_is_the_same(make: Callable[[], Told]) -> None:
     recording = make().recording

@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +36,7 @@ from exhume.kernel.perf import (
     records,
     ring_size,
 )
+from tests.waiting import wait_for
 from tests.zombies import MEMORY
 from tests.zombies import unavailable as no_cgroups
 
@@ -87,14 +87,6 @@ def on_cpu(cpu: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if what():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to pass within 30 s")
 
 
 def in_child(what: Callable[[], str]) -> str:
@@ -306,7 +298,7 @@ def test_a_killed_process_leaves_no_event_in_the_kernel(parent: Path) -> None:
             assert users(own) >= before + len(CPUS)
             child.send_signal(signal.SIGKILL)
             child.wait()
-        wait_until(lambda: users(own) <= before)
+        wait_for(lambda: users(own) <= before)
         with Tracefs() as tracefs:
             assert not [name for name in _entries(tracefs.fd, "instances") if "exhume" in name]
     finally:

@@ -7,8 +7,7 @@ import pytest
 from exhume.lab import workshop
 from exhume.lab.scenarios.leaks import SCENARIOS
 from exhume.lab.works.list_groups import one_pass
-from tests.lab.runs import broken, needs_root, patiently, play
-from tests.zombies import total
+from tests.lab.runs import broken, needs_root, patiently, play, zombies
 
 pytestmark = pytest.mark.ci
 
@@ -25,10 +24,9 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", BY_NAME)
 def test_it_does_what_it_says(name: str) -> None:
-    before = total()
     truth = play(BY_NAME[name], 8, SCALE)
     assert broken(truth) == []
-    assert patiently(lambda: total() < before + SCALE / 10)
+    assert patiently(lambda: zombies(truth["run"]) < SCALE / 10)
 
 
 def test_a_leak_that_does_not_hurt_is_a_warning_and_never_critical() -> None:

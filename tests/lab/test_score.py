@@ -210,7 +210,8 @@ def test_an_incident_is_made_recorded_diagnosed_and_gone(
     (verdict,) = row["verdicts"]
     assert (row["name"], row["runs"]) == ("quota-throttling", 1)
     assert verdict["health"] in ("healthy", "warning", "critical")
-    assert verdict["not_as_promised"] == [] or set(verdict["not_as_promised"]) <= {"neighbour_late_ms", "throttled_periods"}
+    # What else runs on this machine can keep its programs from their cores.
+    assert set(verdict["not_as_promised"]) <= {"neighbour_late_ms", "throttled_periods", "throttled_share"}
     assert code == (0 if row["right"] else 2)
     assert sorted(each.name for each in kept.iterdir()) == ["quota-throttling", "quota-throttling.json"]
     assert json.loads((kept / "quota-throttling.json").read_text())["score"] == verdict

@@ -7,8 +7,7 @@ import pytest
 from exhume.lab import workshop
 from exhume.lab.scenario import Settings
 from exhume.lab.scenarios.starvation import SCENARIOS, patience_s
-from tests.lab.runs import broken, needs_root, patiently, play
-from tests.zombies import total
+from tests.lab.runs import broken, needs_root, patiently, play, zombies
 
 (SCENARIO,) = SCENARIOS
 SCALE = 2000
@@ -18,12 +17,11 @@ SCALE = 2000
 @needs_root
 def test_a_walk_of_zombies_starves_the_link_and_kills_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workshop.SWITCH, "1")
-    before = total()
     truth = play(SCENARIO, 10, SCALE)
     assert broken(truth) == []
     assert truth["measured"]["round_ms"] >= 1000
     assert re.fullmatch(r"exhume-lab-\d+-[0-9a-f]{6}/docker", truth["truth"]["culprits"][0])
-    assert patiently(lambda: total() < before + SCALE / 10)
+    assert patiently(lambda: zombies(truth["run"]) < SCALE / 10)
 
 
 def test_promises_grow_with_the_scale() -> None:

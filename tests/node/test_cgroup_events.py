@@ -3,8 +3,7 @@
 import contextlib
 import os
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,11 @@ from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
 from tests import systemd
 from tests.trees import Tree
-from tests.zombies import MEMORY, unavailable, zombies
+from tests.waiting import wait_for
+from tests.zombies import MEMORY, OWN, unavailable, zombies
 
-PARENT = MEMORY / "exhume-test-events"
+HOME = f"/exhume-test-events-{OWN}"
+PARENT = Path(f"{MEMORY}{HOME}")
 SECOND = 1_000_000_000
 
 
@@ -92,40 +93,32 @@ def home() -> Iterator[Path]:
         os.rmdir(directory)
 
 
-def wait_until(what: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if what():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to pass within 30 s")
-
-
 def test_a_group_that_comes_and_goes_is_seen_from_mkdir_to_release(listener: Listener, home: Path) -> None:
     before = listener.clock.now()
     (home / "inner").mkdir()
     number = (home / "inner").stat().st_ino
     (home / "inner").rmdir()
-    wait_until(lambda: "release" in listener.kinds("/exhume-test-events/inner"))
-    rows = listener.rows("/exhume-test-events/inner")
+    wait_for(lambda: "release" in listener.kinds(f"{HOME}/inner"))
+    rows = listener.rows(f"{HOME}/inner")
     assert [row["kind"] for row in rows] == ["mkdir", "rmdir", "release"]
-    assert {row["path"] for row in rows} == {"/exhume-test-events/inner"}
+    assert {row["path"] for row in rows} == {f"{HOME}/inner"}
     assert {row["id"] for row in rows} == {number}
     assert {row["level"] for row in rows} == {2}
     assert {row["hierarchy"] for row in rows} == {memory_hierarchy(Root())}
     assert before <= rows[0]["time"] <= rows[1]["time"] <= rows[2]["time"] <= listener.clock.now()
     assert [(row["pid"], row["comm"]) for row in rows[:2]] == [(os.getpid(), Path("/proc/self/comm").read_text().strip())] * 2
-    (life,) = listener.lives("/exhume-test-events/inner")
+    (life,) = listener.lives(f"{HOME}/inner")
     assert life.lifetime_ns > 0
     assert not life.zombie(rows[2]["time"] + 60 * SECOND)
     assert listener.note == ""
 
 
 def test_what_page_cache_pins_is_removed_and_not_released(listener: Listener) -> None:
-    with zombies(20, below="events") as made_in:
+    with zombies(20, below="events", held=True) as made_in:
         below = "/" + str(made_in.relative_to(MEMORY)) + "/"
         (made_in / "released").mkdir()
         (made_in / "released").rmdir()
-        wait_until(lambda: "release" in listener.kinds(below + "released"))
+        wait_for(lambda: "release" in listener.kinds(below + "released"))
         seen = listener.lives(below)
         later = listener.clock.now() + 60 * SECOND
         dead = [life for life in seen if life.zombie(later)]
@@ -133,7 +126,7 @@ def test_what_page_cache_pins_is_removed_and_not_released(listener: Listener) ->
         worst = next(one for one in churn(seen, 0, later) if one.zombies)
         assert (worst.place, worst.made, worst.removed, worst.zombies) == (below + "z*", 20, 20, 20)
     # With the file that pinned them they go, and the events say so.
-    wait_until(lambda: not any(life.zombie(later) for life in listener.lives(below)))
+    wait_for(lambda: not any(life.zombie(later) for life in listener.lives(below)))
 
 
 def test_only_the_hierarchy_of_the_memory_controller_is_kept_unless_asked(home: Path) -> None:
@@ -142,12 +135,12 @@ def test_only_the_hierarchy_of_the_memory_controller_is_kept_unless_asked(home: 
         pytest.skip("needs a second hierarchy of cgroup v1")
     with listening() as narrow, listening(memory_only=False) as wide:
         for hierarchy in (other, MEMORY):
-            (hierarchy / "exhume-test-events-both").mkdir()
-            (hierarchy / "exhume-test-events-both").rmdir()
-        seen = {row["hierarchy"] for row in wide.rows("/exhume-test-events-both")}
+            Path(f"{hierarchy}{HOME}-both").mkdir()
+            Path(f"{hierarchy}{HOME}-both").rmdir()
+        seen = {row["hierarchy"] for row in wide.rows(f"{HOME}-both")}
         numbers = parse_hierarchies(Path("/proc/cgroups").read_bytes())
         assert seen == {numbers["memory"], numbers["pids"]}
-        assert {row["hierarchy"] for row in narrow.rows("/exhume-test-events-both")} == {numbers["memory"]}
+        assert {row["hierarchy"] for row in narrow.rows(f"{HOME}-both")} == {numbers["memory"]}
 
 
 def test_hostile_names_are_carried_as_they_are(listener: Listener, home: Path) -> None:
@@ -155,8 +148,8 @@ def test_hostile_names_are_carried_as_they_are(listener: Listener, home: Path) -
     for name in names:
         os.mkdir(os.fsencode(home) + b"/" + name)
         os.rmdir(os.fsencode(home) + b"/" + name)
-    paths = [row["path"] for row in listener.rows("/exhume-test-events/") if row["kind"] == "mkdir"]
-    assert paths == [f"/exhume-test-events/{name.decode('utf-8', 'backslashreplace')}" for name in names]
+    paths = [row["path"] for row in listener.rows(f"{HOME}/") if row["kind"] == "mkdir"]
+    assert paths == [f"{HOME}/{name.decode('utf-8', 'backslashreplace')}" for name in names]
 
 
 def test_a_path_that_the_kernel_cuts_is_short_of_its_level(listener: Listener, home: Path) -> None:
@@ -164,7 +157,7 @@ def test_a_path_that_the_kernel_cuts_is_short_of_its_level(listener: Listener, h
     for letter in "abcde":
         deep /= letter * 255
         deep.mkdir()
-    deepest = [row for row in listener.rows("/exhume-test-events/a") if row["kind"] == "mkdir"][-1]
+    deepest = [row for row in listener.rows(f"{HOME}/a") if row["kind"] == "mkdir"][-1]
     assert deepest["level"] == 6
     assert len(deepest["path"]) == 1023
     assert deepest["path"].count("/") < deepest["level"]
@@ -172,7 +165,7 @@ def test_a_path_that_the_kernel_cuts_is_short_of_its_level(listener: Listener, h
 
 def test_the_name_of_a_program_that_is_gone_by_then_is_still_known(listener: Listener, home: Path) -> None:
     assert os.spawnlp(os.P_WAIT, "mkdir", "mkdir", str(home / "spawned")) == 0
-    (row,) = listener.rows("/exhume-test-events/spawned")
+    (row,) = listener.rows(f"{HOME}/spawned")
     assert row["comm"] == "mkdir"
     assert row["pid"] != os.getpid()
 
@@ -259,7 +252,7 @@ def test_the_crash_loop_of_a_unit_is_seen_with_its_path_its_rhythm_and_its_zombi
         start = listener.clock.now()
         machine.run(["systemctl", "start", "--no-block", "leak.service"])
         path = f"/{systemd.NAME}/system.slice/leak.service"
-        wait_until(lambda: listener.kinds(path).count("rmdir") >= 6)
+        wait_for(lambda: listener.kinds(path).count("rmdir") >= 6)
         machine.run(["systemctl", "stop", "leak.service"], check=False)
         seen = listener.lives(path)
         end = listener.clock.now()

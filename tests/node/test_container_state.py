@@ -13,6 +13,7 @@ from exhume.node.container_units import KNOWN, bare_image, starts
 from exhume.node.inside import names, regular, resolve
 from exhume.node.owners import Owner, owner
 from exhume.node.root import Root
+from tests.examples import examples
 from tests.trees import Tree
 
 ID = "0123456789abcdef" * 4
@@ -405,7 +406,7 @@ keyed = st.fixed_dictionaries(
 
 
 @given(state=st.one_of(json_values, keyed), unit=st.binary(max_size=300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_whatever_the_files_hold_there_is_an_answer(
     tmp_path_factory: pytest.TempPathFactory, state: object, unit: bytes
 ) -> None:

@@ -18,6 +18,7 @@ from exhume.errors import ExhumeError
 from exhume.node import journal_json, log_text
 from exhume.node.journal_json import Journal
 from exhume.recording.incoming import Damaged, Ids, Input, Wanted, memory
+from tests.examples import examples
 
 SECOND = 1_000_000_000
 FIRST, LAST = "a" * 32, "0123456789abcdef" * 2
@@ -327,7 +328,7 @@ VALUES = st.recursive(
 NAMES = st.sampled_from(list(INCIDENT[0]))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(
     st.lists(st.tuples(st.sampled_from(INCIDENT), st.dictionaries(NAMES, VALUES, max_size=3)), max_size=6),
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3), st.binary(max_size=3)), max_size=3),

@@ -15,6 +15,7 @@ from exhume.node import kernel_log
 from exhume.node.kernel_log import KernelLog
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from tests.examples import examples
 
 PAUSED = (
     "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). "
@@ -362,7 +363,7 @@ RECORDS = st.lists(
 ).map(b"\n".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(RECORDS)
 def test_no_bytes_whatever_raise(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     seen = recording()

@@ -20,6 +20,7 @@ from exhume.node import log_import, log_text
 from exhume.node.log_text import LogText
 from exhume.node.log_time import Calendar
 from exhume.recording.incoming import Damaged, Ids, Input, Wanted, memory
+from tests.examples import examples
 
 SECOND = 1_000_000_000
 PAUSED = (
@@ -450,6 +451,7 @@ def test_other_files_are_not_taken_for_logs(head: bytes) -> None:
     assert not log_text.looks(head)
 
 
+@pytest.mark.ci
 def test_batches_are_bounded_however_many_lines_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_import, "_MOST_LINES", 1000)
     source = memory(f"[   12.000000] {RESET}\n".encode() * 60_000)
@@ -504,7 +506,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(st.lists(st.one_of(PIECES, st.binary(max_size=40)), max_size=12), st.data())
 def test_no_text_makes_it_fail_but_by_a_sentence(pieces: list[bytes], data: st.DataObject) -> None:
     text = bytearray(b"".join(pieces))
@@ -526,7 +528,7 @@ def test_no_text_makes_it_fail_but_by_a_sentence(pieces: list[bytes], data: st.D
     assert "byte" in told
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.integers(at(1971, 1, 1) // SECOND, at(2190, 1, 1) // SECOND), st.integers(0, 999_999))
 def test_every_moment_is_read_back_from_how_it_is_written(second: int, fraction: int) -> None:
     calendar = Calendar(0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from exhume.errors import ExhumeError
 from exhume.node import log_text, log_wrapped
 from exhume.recording.incoming import Ids, Input, Wanted, memory
+from tests.examples import examples
 
 LINES = [
     "watchdog: BUG: soft lockup - CPU#39 stuck for 23s! [kubelet:812]",
@@ -79,7 +80,7 @@ def test_a_syslog_with_the_date_of_rfc_3339_is_not_taken_for_a_prefix() -> None:
     assert log_wrapped.kind(b"2026-11-15T12:04:31,123456+01:00 [  100.123456] eth0: link up\n") == ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.sampled_from(

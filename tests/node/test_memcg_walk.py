@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
 from exhume.kernel.bpf import Btf, Features, Member
-from exhume.kernel.bpf.syscall import Command
 from exhume.node import memcg_program, memcg_walk
 from exhume.node.memcg_program import Fields
 from exhume.node.memcg_walk import MemcgWalk, walk
@@ -32,7 +31,7 @@ from exhume.node.zombie_groups import collapse
 from tests import zombies as made
 from tests.kernel.bpf.made_btf import ENUM, MadeBtf
 from tests.kernel.bpf.needs import each_fallback, needs_bpf
-from tests.kernel.bpf.test_programs import _alive as ids_of_all
+from tests.node.latency import loaded
 from tests.zombies import MEMORY, PARENT, directories, zombies
 
 _WHY_NOT = made.unavailable()
@@ -77,12 +76,25 @@ def our_directory(name: str) -> Iterator[Path]:
         made.remove(path)
 
 
+def visible() -> dict[str, int]:
+    """Inode number of every directory of the hierarchy, by its path as the walk calls it."""
+    found = {}
+    for path, _, _ in os.walk(MEMORY):
+        with suppress(FileNotFoundError):
+            found[inside(Path(path)).rstrip("/.") or "/"] = os.stat(path).st_ino
+    return found
+
+
+def memory_stat(path: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in map(str.split, (path / "memory.stat").read_text().splitlines())}
+
+
 class TestWhatIsThere:
     pytestmark = real
 
     @each_fallback
     def test_every_zombie_is_found_under_its_parent_by_its_name(self, features: Features) -> None:
-        with zombies(300, below=fresh()) as parent:
+        with zombies(300, below=fresh(), held=True) as parent:
             found = walk(features)
             rows = below(found, parent)
             assert set(rows) == {f"{inside(parent)}/z{i}" for i in range(300)}
@@ -93,21 +105,18 @@ class TestWhatIsThere:
         counts = {f"{fresh()}-group": 7 + 13 * i for i in range(20)}
         with ExitStack() as stack:
             for name, number in counts.items():
-                stack.enter_context(zombies(number, below=name))
+                stack.enter_context(zombies(number, below=name, held=True))
             found = walk()
             groups = {group.path: len(group.members) for group in collapse(found.places(found.zombies))}
         for name, number in counts.items():
             assert groups[f"/{PARENT.name}/{name}/z*"] == number
 
-    def test_what_is_found_is_what_the_kernel_counts(self) -> None:
-        with zombies(500, below=fresh()):
-            for _ in range(200):
-                found = walk()
-                if not found.moved:
-                    break
-                time.sleep(0.05)
-            assert not found.moved, "the machine never held still for the length of a walk"
-            assert len(found) == found.counted
+    def test_a_walk_that_differs_from_the_kernels_count_says_that_groups_moved(self) -> None:
+        with zombies(500, below=fresh(), held=True) as parent:
+            found = walk()
+            assert len(below(found, parent)) == 500
+            assert found.counted > 500
+            assert found.moved or len(found) == found.counted
             assert len(np.unique(found.serial)) == len(found)
             assert found.parent[0] == -1
             assert found.paths([0]) == ["/"]
@@ -124,19 +133,21 @@ class TestWhatIsThere:
             assert found.empty[order].all()
 
     def test_live_directories_are_all_of_those_that_can_be_seen(self) -> None:
-        for _ in range(50):
-            before = {inside(Path(path)) for path, _, _ in os.walk(MEMORY)}
+        """Others make and remove groups meanwhile: what was there before and after was there during the walk."""
+        with directories(20, below=fresh()) as parent:
+            before = visible()
             found = walk()
-            after = {inside(Path(path)) for path, _, _ in os.walk(MEMORY)}
-            if before == after and not found.moved:
-                break
-        live = found.paths(np.flatnonzero(~found.dying).tolist())
-        assert {path.rstrip("/.") or "/" for path in before} == set(live)
-        assert len(live) == len(set(live))
+            after = visible()
+            live = np.flatnonzero(~found.dying).tolist()
+            paths = found.paths(live)
+            assert before.items() & after.items() <= dict(zip(paths, found.id[live].tolist(), strict=True)).items()
+            assert {path for path in paths if path.startswith(inside(parent))} == {
+                path for path in before if path.startswith(inside(parent))
+            }
 
     @pytest.mark.parametrize("tmpfs", [False, True], ids=["a file", "tmpfs"])
     def test_what_pins_a_zombie_is_told_apart(self, tmpfs: bool) -> None:
-        with zombies(400, below=fresh(), tmpfs=tmpfs) as parent:
+        with zombies(400, below=fresh(), tmpfs=tmpfs, held=not tmpfs) as parent:
             found = walk()
             rows = rows_of(below(found, parent))
             if (
@@ -159,24 +170,27 @@ class TestWhatIsThere:
             )
             assert made_by.stdout is not None
             assert made_by.stdout.readline() == b"ready\n"
+            before = memory_stat(path)
             found = walk()
-            stat = dict(line.split() for line in (path / "memory.stat").read_text().splitlines())
+            after = memory_stat(path)
             made_by.communicate(b"\n")
             row = found.paths().index(inside(path))
             slack = 2 * IN_FLIGHT * PAGE
-            assert abs(int(found.anon_bytes[row]) - int(stat["active_anon"]) - int(stat["inactive_anon"])) <= slack
-            assert abs(int(found.file_bytes[row]) - int(stat["active_file"]) - int(stat["inactive_file"])) <= slack
-            assert found.anon_bytes[row] >= 8 << 20
-            assert found.file_bytes[row] >= 4 << 20
+            # The kernel may evict clean pages meanwhile.
+            for kind, told in (("anon", found.anon_bytes[row]), ("file", found.file_bytes[row])):
+                sizes = [stat[f"active_{kind}"] + stat[f"inactive_{kind}"] for stat in (before, after)]
+                assert min(sizes) - slack <= told <= max(sizes) + slack
+            assert found.anon_bytes[row] + found.swap_bytes[row] >= 8 << 20
 
     def test_a_dead_parent_of_a_zombie_has_no_memory_of_its_own(self) -> None:
         with our_directory("nest") as path:
             home = made.own_cgroup()
-            with tempfile.NamedTemporaryFile() as file:
+            with tempfile.NamedTemporaryFile() as file, made.Held() as pages:
                 (path / "outer" / "inner").mkdir(parents=True)
                 try:
                     for i in range(5):
                         made.one(path / "outer" / "inner", f"z{i}", file.fileno(), i)
+                        pages.page(file.fileno(), i)
                 finally:
                     made._move(home)
                 os.rmdir(path / "outer" / "inner")
@@ -214,12 +228,12 @@ class TestWhatIsThere:
                 deepest.mkdir()
             assert inside(deepest) in walk().paths()
 
-    def test_a_kernel_section_is_short(self) -> None:
-        with zombies(1000, below=fresh()):
+    def test_a_walk_is_made_of_many_short_sections(self) -> None:
+        """How long each is needs a quiet machine: bench/zombies.py measures it."""
+        with zombies(1000, below=fresh(), tmpfs=True):
             found = walk()
             assert found.calls > 1000 // memcg_walk.STEPS
-            # Not a measurement, which would need a quiet machine: an endless section would stand out.
-            assert 0 < found.longest_call_ns < 1_000_000_000
+            assert found.longest_call_ns > 0
 
 
 _HOLD_MEMORY = """
@@ -247,8 +261,9 @@ class TestWhileTheWorldMoves:
                 worker.start()
             try:
                 walks = moved = 0
-                end = time.monotonic() + 3
-                while time.monotonic() < end:
+                deadline = time.monotonic() + 60
+                while walks < 20 or not moved:
+                    assert time.monotonic() < deadline, "no group came or went during a walk"
                     found = walk()
                     walks, moved = walks + 1, moved + found.moved
                     assert found.complete
@@ -260,8 +275,6 @@ class TestWhileTheWorldMoves:
                 stop.set()
                 for worker in workers:
                     worker.join()
-            assert walks
-            assert moved
 
     @pytest.mark.parametrize("case", ["the last one seen", "it and all before it", "its whole parent"])
     @pytest.mark.parametrize("features", [Features(), Features(mmapable_arrays=False, test_run=False)], ids=["as found", "old"])
@@ -285,23 +298,36 @@ class TestWhileTheWorldMoves:
         assert set(names) <= {f"/{directory.relative_to(path)}" for directory in everything}
 
     def test_kill_9_in_the_middle_leaves_nothing(self) -> None:
-        code = "from exhume.node.memcg_walk import walk\nwhile True:\n    walk()\n    print(flush=True)"
-        kinds = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID)
-        before = [ids_of_all(kind) for kind in kinds]
-        walker = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        )
-        assert walker.stdout is not None
-        walker.stdout.readline()
-        seen = [ids_of_all(kind) - old for kind, old in zip(kinds, before, strict=True)]
-        walker.send_signal(signal.SIGKILL)
-        walker.wait()
-        walker.stdout.close()
-        deadline = time.monotonic() + 20
-        left = True
-        while left and time.monotonic() < deadline:
-            left = any(ids_of_all(kind) & ours for kind, ours in zip(kinds, seen, strict=True))
-        assert not left
+        with subprocess.Popen(
+            [sys.executable, "-c", _STOP_IN_THE_MIDDLE],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as walker:
+            assert walker.stdout is not None
+            assert walker.stdout.readline() == b"in the middle\n"
+            programs, maps = loaded.of_process(walker.pid), loaded.maps_of_process(walker.pid)
+            walker.send_signal(signal.SIGKILL)
+        assert programs
+        assert maps
+        assert loaded.gone(programs)
+        assert loaded.maps_gone(maps)
+
+
+_STOP_IN_THE_MIDDLE = """
+import signal
+from exhume.node import memcg_walk
+run = memcg_walk._Walker._run
+
+def stop(walker):
+    state = run(walker)
+    if walker._calls == 2:
+        print("in the middle", flush=True)
+        signal.pause()
+    return state
+
+memcg_walk._Walker._run = stop
+memcg_walk.walk()
+"""
 
 
 def below_all(found: MemcgWalk, path: Path) -> list[str]:
@@ -372,7 +398,7 @@ class _Remover:
                 directory.rmdir()
                 self.gone.add(directory)
         left = {f"/{at.relative_to(MEMORY)}" for at in doomed}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while left & set(walk().paths()):
             assert time.monotonic() < deadline, "the kernel does not let go of an empty group"
             time.sleep(0.005)
@@ -417,8 +443,8 @@ class TestWithLess:
     def test_a_kernel_without_css_dying_calls_dying_what_is_not_online(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fields = dataclasses.replace(Fields.of(Btf.vmlinux(), generations=False), dying=None)
         monkeypatch.setattr(Fields, "of", lambda *_, **__: fields)
-        with zombies(20, below=fresh()) as parent:
-            deadline = time.monotonic() + 20  # they go offline in a work queue
+        with zombies(20, below=fresh(), held=True) as parent:
+            deadline = time.monotonic() + 60  # they go offline in a work queue
             while time.monotonic() < deadline:
                 found = walk()
                 rows = below(found, parent)

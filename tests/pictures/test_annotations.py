@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.pictures.annotations import annotations, harmless
@@ -35,7 +35,6 @@ def unescaped(text: str) -> str:
     return text.replace("%0D", "\r").replace("%0A", "\n").replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text())
 def test_no_name_ends_the_line_or_begins_another_command(rule: str, subject: str, message: str) -> None:
     printed = annotations([Result(rule, "error", subject, "", message)])
@@ -53,7 +52,6 @@ def test_names_on_the_same_log_give_no_commands() -> None:
     assert harmless(text) == "fine\n\\x3a:stop-commands::x\n\\x3a:set-output name=a::b\nsee ##\\x5badd-mask]fine :: and all"
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=":#[] \nab"))
 def test_nothing_that_people_read_is_a_command(text: str) -> None:
     for line in harmless(text).split("\n"):

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.pictures.junit import junit
@@ -40,7 +40,6 @@ def test_each_level_is_told_as_a_build_server_counts_it() -> None:
     }
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text(), st.text(), st.sampled_from(LEVELS))
 def test_no_name_breaks_the_document(rule: str, subject: str, path: str, message: str, level: Level) -> None:
     text = junit([Result(rule, level, subject, path, message, message)], "gate")

@@ -5,7 +5,7 @@ import re
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.pictures.results import Level, Result, raw
@@ -129,7 +129,6 @@ def test_no_path_leads_above_the_image() -> None:
     assert uri("/") == "."
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text(), st.text(), st.sampled_from(LEVELS))
 def test_no_name_breaks_the_document(rule: str, subject: str, path: str, said: str, level: Level) -> None:
     log = sarif([Result(rule, level, subject, path, said, said)], "1")
@@ -138,7 +137,6 @@ def test_no_name_breaks_the_document(rule: str, subject: str, path: str, said: s
     holds(log)
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_the_bytes_of_a_path_come_back(name: bytes) -> None:
     path = "/etc/" + name.replace(b"/", b"_").replace(b"..", b"__").decode("utf-8", "surrogateescape")

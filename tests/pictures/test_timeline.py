@@ -16,6 +16,7 @@ from exhume.pictures.lanes import STATES, Line, Timeline
 from exhume.pictures.scene import Clock
 from exhume.pictures.timeline import MOST_FLAGS, timeline
 from exhume.recording.recording import Recording
+from tests.examples import examples
 from tests.findings import made
 from tests.pictures.told import BEGIN, SECOND, Names, told
 from tests.recording.made import recordings
@@ -166,7 +167,7 @@ def test_names_are_text() -> None:
     assert any("\\x00<b onload=x>'" in (title.text or "") for title in root.iter("title"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(recordings(), st.integers(0, 1 << 62), st.integers(0, 1 << 61), st.integers(1, 70))
 def test_any_recording_has_a_timeline(recording: Recording, start: int, length: int, columns: int) -> None:
     picture = timeline(recording, start, start + length, (start, start + length // 2), (HELD,), columns)

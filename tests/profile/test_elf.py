@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.profile import elf
+from tests.examples import examples
 from tests.profile.made_elf import TEXT, VADDR, Symbol, made
 
 
@@ -214,7 +215,7 @@ _SAMPLE_32 = made(
 _INTERESTING = [*range(64 + 2 * 56), *range(TEXT + 0x1000, len(_SAMPLE))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.sampled_from([64, 32]),
     st.lists(

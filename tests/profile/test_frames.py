@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.node.root import Root
@@ -186,7 +186,6 @@ WORDS = st.sampled_from(
 ) | st.integers(0, (1 << 64) - 1)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(WORDS, max_size=10), max_size=6))
 def test_no_chain_does_harm_and_each_stack_has_only_its_own(
     tmp_path_factory: pytest.TempPathFactory, chains: list[list[int]]

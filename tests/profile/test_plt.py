@@ -23,6 +23,7 @@ from exhume.profile.demangle import function_name
 from exhume.profile.plt import Plt, Stub
 from exhume.profile.symbol_reader import ElfImage
 from exhume.profile.user_symbols import UserSymbols
+from tests.examples import examples
 from tests.profile.symbol_processes import ask, compiled, image_of, running
 
 C = """
@@ -464,7 +465,7 @@ _ARM = made(
 _WHERE = [*range(64 + 56), *range(CODE, CODE + 64), *range(CODE + 0x1000, max(len(_LAZY), len(_ARM)))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(
     st.sampled_from(["lazy", "arm"]),  # by name: hypothesis may want to print it
     st.lists(
@@ -485,7 +486,7 @@ def test_a_damaged_file_is_survived(which: str, damage: list[tuple[int, int, int
     survives(bytes(changed[:end]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200), st.binary(max_size=200), st.binary(max_size=100), st.sampled_from([X86_64, AARCH64]))
 def test_any_bytes_in_the_place_of_code_relocations_and_symbols_are_survived(
     code: bytes, relocations: bytes, symbols: bytes, machine: int

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exhume.node.facts import online_cpus
@@ -41,7 +41,6 @@ def everything(data: bytes) -> None:
         records.parse_cgroup(data, at)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(NUMBERS, NUMBERS, TIMES, st.integers(0, 8191), ADDRESSES, ADDRESSES, TIMES), max_size=6),
     st.booleans(),
@@ -134,6 +133,10 @@ def one_by_one(data: bytes) -> list[int]:
 @example([(9, [1]), (300, [2]), (9, [3])], [40 << 48 | 9])
 @example([(9, [1]), (9, [3])], [12 << 48 | 9, 8 << 48 | 9])
 @example([(9, [1]), (9, [2] * 4095), (9, [3] * 4094), (9, [4])], [5])  # 32 kB, and less
+@example([], [9 << 48])  # an odd size, half of which is a whole number of 16-bit words
+@example([(9, [1])], [17 << 48 | 9, 7])
+@example([], [8 << 48])  # a header alone, of the kind 0
+@example([], [0])
 def test_records_begin_where_those_before_them_end_whatever_looks_like_one(
     built: list[tuple[int, list[int]]], rest: list[int]
 ) -> None:

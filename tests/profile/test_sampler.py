@@ -22,6 +22,7 @@ from exhume.node.facts import online_cpus
 from exhume.node.root import Root
 from exhume.profile import records, sampler
 from exhume.profile.sampler import Sampler
+from tests.waiting import wait_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="system-wide samples need root")
 CPUS = online_cpus(Root())
@@ -38,14 +39,6 @@ def open_files(pid: int | str = "self") -> list[str]:
 
 def rings() -> int:
     return Path("/proc/self/maps").read_bytes().count(b"anon_inode:[perf_event]")
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if what():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to pass within 30 s")
 
 
 def cores_seen(each: Sampler) -> set[int]:
@@ -133,7 +126,7 @@ def test_samples_come_from_every_cpu_idle_or_not() -> None:
             seen.update(cores_seen(taking))
             return seen == {*CPUS}
 
-        wait_until(all_there)
+        wait_for(all_there)
 
 
 @needs_root
@@ -166,7 +159,7 @@ def test_cpus_that_go_and_come_are_followed() -> None:
             seen.update(cores_seen(taking))
             return seen == {*CPUS}
 
-        wait_until(back)
+        wait_for(back)
         assert taking.follow(CPUS) == []
 
 
@@ -316,7 +309,7 @@ def test_before_5_7_samples_come_without_a_cgroup(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sampler, "open_on_cpu", old)
     with Sampler(CPUS, 999) as taking:
         assert not taking.cgroups
-        wait_until(lambda: bool(cores_seen(taking)))
+        wait_for(lambda: bool(cores_seen(taking)))
 
 
 @needs_root

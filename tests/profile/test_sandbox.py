@@ -176,6 +176,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.ci
 def test_the_largest_table_of_symbols_is_read_within_the_readers_memory(tmp_path: Path) -> None:
     """Functions without sizes, in no order: the most that sorting them can take. The reader imports the same modules."""
     (tmp_path / "large").write_bytes(many_functions(elf.MOST_FUNCTIONS))

@@ -56,6 +56,7 @@ def test_samples_come_with_their_stacks_and_classes(tmp_path: Path) -> None:
     assert folder.load(tables=["sources"]).on("samples")
 
 
+@pytest.mark.ci
 def test_hours_in_one_batch_are_cut_into_segments_of_a_minute(tmp_path: Path) -> None:
     lines = "".join(f"{60 * minute + 1} 0 bash f{minute % 3}\n" for minute in range(200))
     _, folder = bring(tmp_path, "made-up boot\n" + lines)

@@ -57,6 +57,7 @@ def found(folder: Folder) -> list[int]:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("most", [1 << 20, 300])
 def test_a_newer_capture_before_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, most: int) -> None:

@@ -61,6 +61,7 @@ def test_what_can_be_read_once_stays_open(tmp_path: Path, monkeypatch: pytest.Mo
     assert brought.samples == 4
 
 
+@pytest.mark.ci
 def test_a_line_that_comes_a_hundred_thousand_times_is_found_again_at_once(tmp_path: Path) -> None:
     lines = "".join(f"[{at // 1000:5d}.{at % 1000:03d}000] {RESET}\n" for at in range(100_000))
     for name in ("dmesg.txt", "kern.log"):

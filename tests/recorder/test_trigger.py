@@ -54,6 +54,7 @@ def idle_second(at: int) -> Recording:
     return rows
 
 
+@pytest.mark.ci
 def test_a_saturated_core_is_an_incident_once_and_pinned_for_as_long_as_it_shows() -> None:
     whole = made.recording()
     made.cores(whole, 100, {2: [(20, 27, "system")]})

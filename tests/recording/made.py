@@ -67,6 +67,7 @@ def write(path: Path, seconds: int, **keywords: Any) -> Writer:
     store = writer(path, **keywords)
     for at in range(seconds):
         store.append(second(at, names=at == 0))
+        store.keep_pace()
     store.close()
     return store
 

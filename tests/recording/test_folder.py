@@ -20,6 +20,7 @@ from exhume.recording.recording import Node, Recording
 from exhume.recording.summary import SECOND, join, summarise
 from exhume.recording.tally import of_recording
 from exhume.recording.writer import Writer
+from tests.examples import examples
 from tests.recording.made import ABOUT, BEGIN, NODE, REAL, SAMPLES, rows_of, second, write, writer
 
 
@@ -71,7 +72,7 @@ def test_a_folder_says_what_it_is(recorded: Path) -> None:
     assert folder.notes == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(-2, 36), st.integers(0, 999), st.integers(0, 12_000))
 def test_a_window_has_its_rows_and_no_others(recorded: Path, second_: int, ms: int, length_ms: int) -> None:
     start = BEGIN + second_ * SECOND + ms * 1_000_000
@@ -206,7 +207,7 @@ def test_a_stream_that_is_cut_anywhere_gives_the_batches_that_are_whole(killed: 
     assert len(Folder(str(path)).load()["samples"]) == 14 * SAMPLES
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_a_stream_with_any_byte_changed_is_read_without_an_error(killed: Path, data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(["samples", "counters", "anchors", "events"]))
@@ -221,7 +222,7 @@ def test_garbage_is_no_stream(garbage: bytes) -> None:
     assert arrow.read_stream(garbage)[0] is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_a_damaged_recording_is_read_as_far_as_it_goes(recorded: Path, killed: Path, data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from([recorded, killed]))

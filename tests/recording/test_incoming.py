@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
 from exhume.recording.incoming import Damaged, Input, Lines, memory
+from tests.examples import examples
 
 TEXT = b"".join(b"line %d of many\n" % i for i in range(200_000))
 
@@ -114,7 +115,7 @@ def test_long_lines_are_cut_and_the_next_is_where_it_says(longest: int) -> None:
     assert not lines.ended
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=30)), st.integers(3, 20))
 def test_lines_are_those_of_the_text(parts: list[bytes], longest: int) -> None:
     data = b"".join(parts)
@@ -128,7 +129,7 @@ def test_lines_are_those_of_the_text(parts: list[bytes], longest: int) -> None:
     assert found.count(b"\n") - data.count(b"\n") in (0, 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
 def test_no_damage_to_a_packed_text_breaks_it(data: bytes, at: int, value: int) -> None:
     packed = bytearray(gzip.compress(data))

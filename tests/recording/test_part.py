@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from exhume.recording.part import part
 from exhume.recording.recording import Node, Recording, labels
+from tests.examples import examples
 
 NODE = Node("node-7", "boot", "5.4.0", "v1", 4)
 
@@ -50,7 +51,7 @@ def test_the_whole_is_left_as_it_was() -> None:
     assert len(whole["cpu"]) == 10
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(-20, 120), st.integers(-20, 120), st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"))))
 def test_a_counter_has_at_every_moment_the_value_it_had(start: int, end: int, rows: list[tuple[int, str]]) -> None:
     whole = Recording(NODE)

@@ -14,6 +14,7 @@ from exhume.recording.pseudonymised import pseudonymised
 from exhume.recording.pseudonyms import Pseudonyms
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.schema import TABLES
+from tests.examples import examples
 from tests.recording import made
 
 UID = "1234abcd-0000-4111-8222-abcdef012345"
@@ -150,7 +151,7 @@ def test_an_address_inside_a_name_goes_too() -> None:
 
 
 @given(st.lists(HOSTILE, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_two_names_are_never_one_pseudonym(given_names: list[str]) -> None:
     known = names()
     different = {name for name in given_names if name}
@@ -160,7 +161,7 @@ def test_two_names_are_never_one_pseudonym(given_names: list[str]) -> None:
 
 
 @given(HOSTILE, st.sampled_from(["{}", "task {} was", "[{}:12]", "/a/{}/b", "a={},b", "{}.service failed", "'{}'", "x{}y"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_no_secret_survives_in_any_text_whatever_surrounds_it(around: str, form: str) -> None:
     said = names().text(form.format("falcon-hunter2") + around + form.format(ID))
     assert "falcon" not in said
@@ -169,7 +170,7 @@ def test_no_secret_survives_in_any_text_whatever_surrounds_it(around: str, form:
 
 
 @given(made.recordings())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_any_recording_keeps_its_rows_and_its_numbers(recording: Recording) -> None:
     hidden = pseudonymised(recording, names())
     for name, table in recording.tables.items():

@@ -22,6 +22,7 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
+from tests.examples import examples
 from tests.recording.made import ABOUT, BEGIN, NODE, SAMPLES, SECOND, dictionaries, recordings, rows_of, second, write, writer
 
 
@@ -73,7 +74,7 @@ def test_its_size_is_known_without_looking(tmp_path: Path) -> None:
     again.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(recordings())
 def test_whatever_is_written_comes_back_from_the_open_and_from_the_sealed_segment(rows: Recording) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -570,6 +571,7 @@ class Crash(BaseException):
     """The recorder dies here: nothing may catch this and tidy up."""
 
 
+@pytest.mark.ci
 def test_a_crash_at_any_step_of_sealing_leaves_everything_readable_and_is_made_good(tmp_path: Path) -> None:
     steps = 0
     while True:

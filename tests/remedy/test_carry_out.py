@@ -17,6 +17,7 @@ from exhume.remedy.steps import expected
 from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
 from exhume.remedy.steps.units import reload, stop_unit
+from tests.examples import examples
 from tests.remedy.nodes import UNITS, FileManager, node, scratch, snapshot, without_times
 
 YES, ALL = Consent(True), Consent(True, True)
@@ -309,7 +310,7 @@ def grow(root: Path, tree: dict[str, bytes | tuple[str]]) -> None:
             place.symlink_to(held[0])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(tree=trees, some=st.lists(steps, max_size=6))
 def test_applying_and_undoing_any_plan_changes_nothing(tree: dict[str, bytes | tuple[str]], some: list[Step]) -> None:
     with scratch() as root:
@@ -323,7 +324,7 @@ def test_applying_and_undoing_any_plan_changes_nothing(tree: dict[str, bytes | t
         assert snapshot(root) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(tree=trees, some=st.lists(steps, max_size=6, unique_by=lambda step: step.target))
 def test_applying_any_plan_twice_is_applying_it_once(tree: dict[str, bytes | tuple[str]], some: list[Step]) -> None:
     """Any that does not contradict itself: no step changes what another one did, or the directory that it did it in."""

@@ -157,6 +157,7 @@ def deaths(place: Place, number: int) -> list[Operations]:
     return [Crashing(number), Torn(number), PowerCut(number, place.path / "stash")]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("way", WAYS)
 def test_resume_after_a_death_at_every_point_ends_with_the_whole_plan_done(places: Callable[[], Place], way: int) -> None:
     for number in range(1, points(places, apply) + 1):
@@ -169,6 +170,7 @@ def test_resume_after_a_death_at_every_point_ends_with_the_whole_plan_done(place
         assert_as_before(place, before)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("way", WAYS)
 def test_undo_after_a_death_at_every_point_brings_back_what_was(places: Callable[[], Place], way: int) -> None:
     for number in range(1, points(places, apply) + 1):
@@ -179,6 +181,7 @@ def test_undo_after_a_death_at_every_point_brings_back_what_was(places: Callable
         assert_as_before(place, before)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("way", WAYS)
 def test_undo_after_a_death_at_every_point_of_an_undo_brings_back_what_was(places: Callable[[], Place], way: int) -> None:
     for number in range(1, points(places, apply, undo) + 1):

@@ -87,6 +87,7 @@ def let_go(seconds: float, a_minute: float, lag_s: float, seed: int) -> Recordin
 SICK = node(replace(Made(1), seconds=60, leak=140, walk_s=0, off=("samples", "processes")))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("a_minute", "lag_s"), [(20, 5), (20, 10), (10, 20)])
 def test_what_goes_after_some_seconds_ends_nothing_early(a_minute: float, lag_s: float) -> None:
     watch = LeakWatch(SICK, LIMITS)

@@ -141,6 +141,7 @@ def test_heaps_are_told_from_chance() -> None:
     assert alarms / 1000 <= 0.08
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("heaps", [1, 30], ids=["one at a time", "thirty at once"])
 @pytest.mark.parametrize("rate", [0.25, 0.5, 1.0])
 def test_looking_every_second_alarms_no_more_often_than_stated(rate: float, heaps: int) -> None:

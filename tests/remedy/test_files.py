@@ -13,6 +13,7 @@ from exhume.remedy import files, found
 from exhume.remedy.files import Files, new_file, new_link
 from exhume.remedy.found import ABSENT, Found, from_json, mark, same, to_json
 from exhume.remedy.operations import Operations
+from tests.examples import examples
 from tests.remedy.nodes import scratch, snapshot
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
@@ -149,7 +150,7 @@ finds = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(parts=st.lists(names, min_size=1, max_size=4), wanted=st.lists(finds, min_size=1, max_size=4))
 def test_whatever_is_put_is_there(parts: list[bytes], wanted: list[Found]) -> None:
     path = "/" + os.fsdecode(b"/".join(parts))

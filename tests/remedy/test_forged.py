@@ -62,6 +62,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("target", PLACES)
 @pytest.mark.parametrize(
     ("kind", "more"),

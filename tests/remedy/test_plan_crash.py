@@ -79,6 +79,7 @@ def apply(place: Place, keep: Keep | None, operations: Operations) -> None:
     assert carry_out.apply(place.plan(keep), node(place.root, operations, place.manager), ALL).exit_code == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("keep", [None, "do-nothing"])
 def test_a_death_after_every_operation_of_a_whole_plan_is_recovered_from(
     places: Callable[[], Place], keep: Keep | None

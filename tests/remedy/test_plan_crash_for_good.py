@@ -121,6 +121,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Place]]:
         yield another
 
 
+@pytest.mark.ci
 def test_a_death_after_every_operation_of_a_plan_that_cannot_be_undone_is_recovered_from(places: Callable[[], Place]) -> None:
     place = places()
     kinds = [step.kind for step in place.made().steps]

@@ -112,6 +112,7 @@ def test_a_leak_that_goes_on_is_seen_before_the_time_is_up(sick: Recording, off:
         assert watch.goes_on(node(replace(CURED, seconds=60, off=off))) == ""
 
 
+@pytest.mark.ci
 def test_a_well_node_is_hardly_ever_said_to_leak_before_its_time() -> None:
     """Honest tenants who leave something behind now and then, in places of their own, looked at ten times in ten minutes."""
     alarms = 0

@@ -30,6 +30,7 @@ from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.units import reset_failed, start_unit, stop_unit
 from exhume.verdict import policy
+from tests.examples import examples
 from tests.remedy.nodes import FileManager, node
 
 ETC, LIB, OPT = "etc/systemd/system", "usr/lib/systemd/system", "opt/agent"
@@ -767,14 +768,14 @@ SEQUENCES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(trees(), SEQUENCES)
 def test_no_sequence_of_targets_touches_a_protected_unit(parts: list[tuple[str, ...]], targets: Asked) -> None:
     assert_never_touched(parts, targets)
 
 
 @pytest.mark.ci
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(trees(), SEQUENCES)
 def test_no_sequence_of_hundreds_touches_a_protected_unit(parts: list[tuple[str, ...]], targets: Asked) -> None:
     assert_never_touched(parts, targets)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
 from exhume.remedy.plan_unit import KEEPS
+from tests.examples import examples
 from tests.remedy.test_protected import Made, planned, root
 
 FIRM, DOUBT = "--force does not lift this", "may be one of those without which the node is lost; --force"
@@ -188,7 +189,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(WORDS, max_size=12).map(" ".join), st.lists(WORDS, max_size=20).map(" ".join))
 def test_any_line_and_any_script_has_an_answer(line: str, script: str) -> None:
     with root() as made:

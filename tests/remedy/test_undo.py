@@ -167,6 +167,7 @@ def carried_out(there: Node, keep: Keep | None, operations: Counting) -> None:
     assert carry_out.apply(there.plan(keep), node(there.root, operations, there.manager), ALL).exit_code == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("keep", [None, "do-nothing"])
 @pytest.mark.parametrize("meanwhile", ["boot", "reload"])
 def test_after_a_death_at_every_point_and_what_systemd_read_then_undo_brings_back_what_was(

@@ -8,6 +8,7 @@ from exhume.errors import ExhumeError, Refused
 from exhume.node.owners import own_unit, owner
 from exhume.remedy.steps.cgroups_claimed import Claims
 from exhume.remedy.whose import elsewhere, not_a_unit, units
+from tests.examples import examples
 from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
 
@@ -141,7 +142,6 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(PARTS | st.text(max_size=9), max_size=7).map("/".join))
 def test_any_path_has_one_that_is_the_nodes_at_most(path: str) -> None:
     """What is below a unit or a container is never the node's, whatever is between."""
@@ -158,7 +158,6 @@ DIRECTORIES: st.SearchStrategy[str] = st.from_regex(r"[a-z0-9@.:_-]{1,12}", full
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(DIRECTORIES, min_size=1, max_size=3), st.sampled_from(["", "system.slice/", "user.slice/", "a.slice/a-b.slice/"])
 )
@@ -169,7 +168,7 @@ def test_a_unit_below_any_directory_that_is_not_systemds_is_a_tenants(above: lis
     assert own_unit(f"/system.slice/x.service/{path}")[0] == "x.service"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.text(max_size=40))
 def test_no_target_below_a_users_manager_reaches_the_nodes_unit(text: str) -> None:
     import tempfile

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.findings.thresholds import Thresholds
@@ -257,7 +257,6 @@ def test_a_leak_is_certain_before_the_time_is_over_only_when_it_is() -> None:
     assert not certain(fast, Options(settle_s=20), 600)  # a burst, for all one knows so early
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.0, 0.0495))
 def test_a_leak_that_a_node_would_survive_never_ends_a_soak_early(seed: int, per_minute: float) -> None:
     """14 days at 0.0495 a minute are 998: allowed."""
@@ -268,7 +267,6 @@ def test_a_leak_that_a_node_would_survive_never_ends_a_soak_early(seed: int, per
     assert not certain(recording, Options(), 600)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(), st.floats(0, 590), st.booleans()), max_size=30))
 def test_hostile_names_are_judged_and_shown_safely(groups: list[tuple[str, float, bool]]) -> None:
     recording = soaked(600)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.verdict.gate_bound import Bound, fewest, most, needed_s
@@ -49,7 +49,6 @@ def test_a_leak_is_excluded_wrongly_no_more_often_than_was_said(mean: float, alp
     assert above <= allowed
 
 
-@settings(deadline=None)
 @given(st.floats(0.001, 30), st.floats(0, 1))
 def test_a_regular_leak_is_excluded_all_the_surer(period: float, phase: float) -> None:
     """One each `period` minutes, as a crash loop leaves them, wherever the ten minutes begin."""
@@ -59,7 +58,6 @@ def test_a_regular_leak_is_excluded_all_the_surer(period: float, phase: float) -
     assert 60 * Bound(seen, 10 * MINUTE).upper_per_s >= 1 / period * 0.999
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2_000), st.floats(1, 1e6), st.sampled_from([0.2, 0.05, 1e-3, 1e-6]))
 def test_more_zombies_or_less_time_never_make_a_better_promise(seen: int, seconds: float, alpha: float) -> None:
     bound = Bound(seen, seconds, alpha)

@@ -12,6 +12,7 @@ from exhume.node.latency.stalls import Holder
 from exhume.recording.recording import Recording, labels
 from exhume.verdict.judge import judge
 from exhume.verdict.report import Link, Report, as_json
+from tests.examples import examples
 from tests.findings import made
 from tests.findings.made import SECOND
 from tests.verdict.test_judge import zombies
@@ -281,7 +282,7 @@ def of_rows(on: tuple[str, ...], **rows: Any) -> Recording:
     return recording
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(_EVENTS, _SAMPLES, _DICTIONARIES, st.sampled_from([SOURCES, ("cpu",), ()]), st.randoms(use_true_random=False))
 def test_no_rows_raise_and_their_order_does_not_matter(
     events: list[Any], samples: list[Any], dictionaries: dict[str, list[Any]], on: tuple[str, ...], random: Any

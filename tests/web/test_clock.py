@@ -25,6 +25,7 @@ def written(writer: Writer, first: int, last: int, later: Any) -> None:
         rows["anchors"].add(time, time, time, REAL + time + later(at), 1)
         rows["cpu"].add(time, 0, *([at] * 10))
         writer.append(rows)
+        writer.keep_pace()
 
 
 def recorded(path: Path, seconds: int, later: Any) -> str:

@@ -12,6 +12,7 @@ from exhume.web.application import ENDPOINTS
 from exhume.web.parameters import Query
 from exhume.web.patterns import pattern
 from exhume.web.replies import Complaint
+from tests.examples import examples
 from tests.pictures.made import BEGIN, SECOND
 from tests.web.serving import Browser
 
@@ -75,7 +76,7 @@ def test_too_much_is_refused(user: Browser, monkeypatch: pytest.MonkeyPatch) -> 
         assert user.get(f"/api/{path}", query).status == 413
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(CHEAP), st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
 def test_no_query_is_a_bug_of_ours(user: Browser, path: str, query: dict[str, str]) -> None:
     answer = user.get(f"/api/{path}", {name: value.encode("utf-8", "replace").decode() for name, value in query.items()})
@@ -84,7 +85,7 @@ def test_no_query_is_a_bug_of_ours(user: Browser, path: str, query: dict[str, st
         assert isinstance(json.loads(answer.content, parse_constant=lambda name: pytest.fail(name)), dict)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=60))
 def test_any_bytes_as_a_query_are_read_or_refused(raw: bytes) -> None:
     with suppress(Complaint):
@@ -150,7 +151,7 @@ def _slow_by_construction(draw: st.DrawFn) -> str:
     return piece * draw(st.integers(1, 70)) + "~"
 
 
-@settings(max_examples=300, deadline=3000)
+@settings(max_examples=examples(300))
 @given(st.one_of(st.text("ab|*+?(){},[]^$\\.d1", max_size=16), _slow_by_construction()))
 def test_what_is_taken_is_quick(text: str) -> None:
     try:

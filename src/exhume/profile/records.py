@@ -135,7 +135,8 @@ def _starts_one_by_one(data: bytes) -> Ints:
         at += sizes[at] >> 1 or end
     begins = np.array(found, dtype=np.int64)
     ends = np.append(begins[1:], at)
-    whole = (begins & 3 == 0) & (ends & 3 == 0) & (ends <= end + 3)
+    # Half of an odd size may be a whole number of words; the size is none, and perf_event_header knows only multiples of 8.
+    whole = (begins & 3 == 0) & (ends & 3 == 0) & (ends <= end + 3) & (np.asarray(sizes)[begins] & 1 == 0)
     return begins[: len(begins) if whole.all() else int(whole.argmin())] >> 2
 
 

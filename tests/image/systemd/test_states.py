@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.image.systemd.units import read_units
+from tests.examples import examples
 from tests.image.systemd.written import tree
 
 ETC, RUN, VENDOR = "/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"
@@ -45,7 +46,7 @@ def said(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("systemctl") is None, reason="there is no systemctl to ask")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     files=st.dictionaries(st.one_of(paths, drop_ins), st.sampled_from(TEXTS), max_size=6),
     links=st.dictionaries(st.one_of(paths, wants), targets, max_size=6),

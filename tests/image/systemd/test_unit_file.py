@@ -11,6 +11,7 @@ from exhume.image.systemd.specifiers import expand
 from exhume.image.systemd.timespan import seconds, shown
 from exhume.image.systemd.unit_file import LONGEST_LINE, Text, merge, parse, split
 from exhume.image.systemd.units import read_units
+from tests.examples import examples
 from tests.image.systemd.written import tree
 
 PIECES = st.sampled_from(
@@ -126,7 +127,7 @@ def test_a_time_span_is_none_or_not_negative(text: str) -> None:
     assert span is None or span >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     files=st.dictionaries(
         st.sampled_from(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
 from exhume.kernel.bpf.btf import VMLINUX, Btf, BtfError, Member
+from tests.examples import examples
 from tests.kernel.bpf.made_btf import CONST, STRUCT, TYPEDEF, MadeBtf, a_kernel
 
 FUNCTION, PROTOTYPE, VARIABLE, SECTION = 12, 13, 14, 15  # include/uapi/linux/btf.h
@@ -239,7 +240,7 @@ def test_garbage_is_unreadable_and_nothing_worse(garbage: bytes) -> None:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=12), st.sampled_from("<>"))
 def test_damaged_btf_is_unreadable_and_nothing_worse(damage: list[tuple[int, int]], order: str) -> None:
     raw = bytearray(_with_variables(a_kernel(order)).raw())
@@ -248,7 +249,7 @@ def test_damaged_btf_is_unreadable_and_nothing_worse(damage: list[tuple[int, int
     _ask_everything(bytes(raw))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_type_words_of_any_value_are_unreadable_and_nothing_worse(data: st.DataObject) -> None:
     made = _with_variables(a_kernel())

@@ -12,10 +12,18 @@ from exhume.kernel.bpf.syscall import Command, attributes, bpf
 
 def of_process(pid: int | str = "self") -> set[int]:
     """Numbers of the programs that a process holds."""
+    return _held(pid, "prog_id")
+
+
+def maps_of_process(pid: int | str = "self") -> set[int]:
+    return _held(pid, "map_id")
+
+
+def _held(pid: int | str, what: str) -> set[int]:
     found = set()
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
-            held = re.search(r"^prog_id:\t(\d+)$", file.read_text(), re.MULTILINE)
+            held = re.search(rf"^{what}:\t(\d+)$", file.read_text(), re.MULTILINE)
         except OSError:
             continue
         if held:
@@ -38,22 +46,27 @@ def map_bytes() -> int:
     return total
 
 
-def in_kernel() -> set[int]:
+def in_kernel(kind: Command = Command.PROG_GET_NEXT_ID) -> set[int]:
     found = set()
     last = 0
     with suppress(FileNotFoundError):  # after the last one
         while True:
             attr = attributes("III", last, 0, 0)
-            bpf(Command.PROG_GET_NEXT_ID, attr)
+            bpf(kind, attr)
             last = int(struct.unpack_from("=I", attr, 4)[0])
             found.add(last)
     return found
 
 
-def gone(programs: set[int]) -> bool:
-    """Whether none of them is left, at the latest after a few seconds: the kernel lets go of them after a grace period."""
-    for _ in range(100):
-        if not programs & in_kernel():
-            return True
-        time.sleep(0.05)
-    return False
+def gone(programs: set[int], kind: Command = Command.PROG_GET_NEXT_ID) -> bool:
+    """Whether none of them is left, at the latest after a minute: the kernel lets go of them after a grace period."""
+    deadline = time.monotonic() + 60
+    while programs & in_kernel(kind):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def maps_gone(maps: set[int]) -> bool:
+    return gone(maps, Command.MAP_GET_NEXT_ID)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +52,11 @@ class Pair:
     def thread(self, cpu: int) -> None:
         """Have the receiver polled by a kernel thread, on this core."""
         self._in_receiver("sh", "-c", f"echo 1 > /sys/class/net/{RECEIVER}/threaded")
-        names = {path.parent.name: path.read_text() for path in Path("/proc").glob("[0-9]*/comm")}
-        (task,) = [pid for pid, name in names.items() if name.startswith(f"napi/{RECEIVER}-")]
+        names = {}
+        for path in Path("/proc").glob("[0-9]*/comm"):
+            with suppress(OSError):  # others end meanwhile
+                names[path.parent.name] = path.read_bytes()
+        (task,) = [pid for pid, name in names.items() if name.startswith(f"napi/{RECEIVER}-".encode())]
         os.sched_setaffinity(int(task), {cpu})
 
     def unthread(self) -> None:
@@ -83,7 +86,7 @@ class Sender:
 
     def send(self) -> None:
         """All of it, and wait until it has arrived."""
-        assert self._process.communicate("go\n", timeout=15) is not None
+        assert self._process.communicate("go\n", timeout=120) is not None
         assert self._process.returncode == 0
 
 

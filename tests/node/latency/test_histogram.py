@@ -23,6 +23,7 @@ from exhume.node.latency.histogram import (
     percentile,
     read,
 )
+from tests.examples import examples
 from tests.kernel.bpf.needs import needs_bpf
 
 TIMES = st.one_of(st.integers(0, 5000), st.integers(0, 1 << 30), st.integers(0, 1 << 44))
@@ -133,7 +134,7 @@ def test_the_program_counts_as_python_does(named: bool) -> None:
         adder = Adder(block, named=named)
         with adder.routine:
 
-            @settings(max_examples=60, deadline=None)
+            @settings(max_examples=examples(60))
             @given(st.lists(st.one_of(st.sampled_from(edge_cases), TIMES), max_size=30))
             def check(values: list[int]) -> None:
                 block.write(bytes(block.size))

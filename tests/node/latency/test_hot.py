@@ -22,7 +22,6 @@ from exhume.kernel.bpf import (
     Btf,
     BtfError,
     Builder,
-    Features,
     Helper,
     Link,
     Program,
@@ -37,15 +36,11 @@ from exhume.node.latency.hot import Hot, Napi, Taken, memory_bytes
 from exhume.node.latency.hot_maps import TASK_BITS, TASKS, Vector
 from exhume.node.latency.probes import Probe, Probes
 from exhume.node.latency.run_queue import OTHER_BITS
-from tests.kernel.bpf.needs import needs_bpf
+from tests.kernel.bpf.needs import needs_bpf, needs_test_run
 from tests.node.latency import loaded
 from tests.node.latency.network import RECEIVER, Pair, veth_pair
 
 pytestmark = needs_bpf
-
-needs_test_run = pytest.mark.skipif(
-    not Features().test_run, reason="this kernel cannot run a raw tracepoint's program on demand"
-)
 
 
 @pytest.fixture(scope="module")

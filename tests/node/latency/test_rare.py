@@ -19,15 +19,12 @@ from exhume.node.latency import cgroup_paths, rare, rare_programs
 from exhume.node.latency.cgroup_paths import CgroupPaths
 from exhume.node.latency.rare import Rare, Taken, memory_bytes
 from exhume.node.root import Root
-from tests.kernel.bpf.needs import needs_bpf
+from tests.kernel.bpf.needs import needs_bpf, needs_test_run
 from tests.node.latency import loaded
 from tests.node.latency.network import RECEIVER, veth_pair
 
 pytestmark = needs_bpf
 
-needs_test_run = pytest.mark.skipif(
-    not Features().test_run, reason="this kernel cannot run a raw tracepoint's program on demand"
-)
 
 NOTHING = Taken((), (), 0, 0, (), 0)
 

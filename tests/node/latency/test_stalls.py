@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from exhume.node.latency.discover import Thread
 from exhume.node.latency.look import CORE, NAPI_DUE, NAPI_OFF, NET_RX, NET_TX, THREAD, Look
 from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
+from tests.examples import examples
 
 MS = 1_000_000
 LATE = 50 * MS
@@ -437,7 +438,7 @@ one_look = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(one_look, max_size=8))
 def test_any_looks_tell_stalls_that_begin_before_they_end_and_each_once(
     looks: list[tuple[int, dict[Thread, dict[str, int]], dict[int, dict[str, Any]], bool]],

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,13 @@ from exhume.node.facts import online_cpus
 from exhume.node.latency import weak
 from exhume.node.latency.discover import Discover, Thread, core_of, polls
 from exhume.node.latency.look import Looker
-from exhume.node.latency.stalls import Change, Stalls
+from exhume.node.latency.stalls import Change, Stall, Stalls
 from exhume.node.latency.weak import WeakDiscover, WeakLooker, parse_schedstat
 from exhume.node.root import Root
-from tests.node.latency.waiting import CORE, named, needs_a_core_to_hold, undisturbed
-from tests.starved import held, hold
+from tests.node.latency.waiting import CORE, HELD_MS, WAITED_NS, named, needs_a_core_to_hold
+from tests.starved import held, hold_now, off_the_core, ready_to_hold
 from tests.trees import Tree, process_stat
+from tests.waiting import wait_for
 
 MS = 1_000_000
 
@@ -194,17 +194,14 @@ def test_this_kernels_threads_are_found_as_bpf_finds_them() -> None:
     assert all(polls(one) for one in found.threads)
 
 
-@undisturbed
 def test_the_same_stall_is_found_as_with_bpf() -> None:
     needs_a_core_to_hold()
-    with named(b"exhume-waits", spin=True) as pid, Clock() as clock:
+    with named(b"exhume-waits", spin=True) as pid, Clock() as clock, off_the_core(real_time=True):
         (thread,) = [one for one in WeakDiscover(Root(), re.compile("^exhume-waits$")).find().threads if one.tid == pid]
         looker = WeakLooker(Root())
         looker.watch([thread], [])
-        told = _watched(looker, clock, hold(300))
-        over = [change.stall for change in told if change.over and change.stall.length_ns(0) > 150 * MS]
-        assert [(stall.what, stall.core, stall.thread) for stall in over] == [("runqueue", CORE, thread)]
-        assert any(not change.over and change.stall is over[0] for change in told)
+        over = _held_up(looker, clock)
+        assert {(stall.what, stall.core, stall.thread) for stall in over} == {("runqueue", CORE, thread)}
         if why := unavailable():
             pytest.skip(why)
         finder = Discover(Btf.vmlinux(), re.compile("^exhume-waits$"))
@@ -212,23 +209,32 @@ def test_the_same_stall_is_found_as_with_bpf() -> None:
         finder.close()
         with Looker(Btf.vmlinux(), 50 * MS) as other:
             other.watch(strong, [])
-            told = _watched(other, clock, hold(300))
-    same = [change.stall for change in told if change.over and change.stall.length_ns(0) > 150 * MS]
-    assert [(stall.what, stall.core, stall.subject) for stall in same] == [("runqueue", CORE, over[0].subject)]
+            same = _held_up(other, clock)
+    assert {(stall.what, stall.core, stall.subject) for stall in same} == {("runqueue", CORE, over[0].subject)}
 
 
-def _watched(looker: Looker | WeakLooker, clock: Clock, holder: "subprocess.Popen[str]") -> list[Change]:
+def _held_up(looker: Looker | WeakLooker, clock: Clock) -> list[Stall]:
+    """Long stalls that were told while the core was held, and again when they were over."""
     stalls = Stalls(50 * MS)
-    told = []
-    ended = 0
-    while ended < 10:
+    told: list[Change] = []
+
+    def over() -> list[Stall]:
+        lasting = [change.stall for change in told if not change.over]
+        ended = [change.stall for change in told if change.over and change.stall.length_ns(0) > WAITED_NS]
+        return [stall for stall in ended if any(stall is one for one in lasting)]
+
+    def look() -> list[Stall]:
         now = clock.now()
         looker.glance()
-        told += stalls.add(looker.seen(now), looker.threads, looker.cores)
-        ended += holder.poll() is not None
-        time.sleep(0.02)
+        told.extend(stalls.add(looker.seen(now), looker.threads, looker.cores))
+        return over()
+
+    holder = ready_to_hold(HELD_MS)
+    look()
+    hold_now(holder)
+    wait_for(look)
     held(holder)
-    return told
+    return over()
 
 
 def test_it_takes_no_privilege() -> None:

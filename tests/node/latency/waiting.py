@@ -1,33 +1,18 @@
-"""Processes that want a core, by any name, and patience with others who hold it at the same time."""
+"""Processes that want a core, by any name."""
 
-import functools
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec
 
 import pytest
 
 CORE = 1
-TRIES = 3
-
-Given = ParamSpec("Given")
-
-
-def undisturbed(test: Callable[Given, None]) -> Callable[Given, None]:
-    """For a test that has a core to itself: others on this machine, or its host, may take it just then. It is tried again."""
-
-    @functools.wraps(test)
-    def run(*args: Given.args, **keywords: Given.kwargs) -> None:
-        for _ in range(TRIES - 1):
-            with suppress(AssertionError):
-                test(*args, **keywords)
-                return
-        test(*args, **keywords)
-
-    return run
+HELD_MS = 600
+"""How long a core is held. The kernel lets fair tasks in for at most 50 ms of each second (fair_server in
+kernel/sched/deadline.c), so that one wait is at least WAITED_NS long."""
+WAITED_NS = 200_000_000
 
 
 def needs_a_core_to_hold() -> None:

@@ -202,6 +202,7 @@ COMPLAINTS = "select name, value from stats where severity in ('error', 'data_lo
 needs_trace_processor = pytest.mark.skipif(bool(trace_processor.missing()), reason=trace_processor.missing())
 
 
+@pytest.mark.ci
 @needs_trace_processor
 def test_perfettos_own_trace_processor_reads_samples_and_stacks(recording: str) -> None:
     leaf = "join stack_profile_callsite c on s.callsite_id = c.id join stack_profile_frame f on c.frame_id = f.id"
@@ -222,6 +223,7 @@ def test_perfettos_own_trace_processor_reads_samples_and_stacks(recording: str) 
     assert deepest == [(2,)]
 
 
+@pytest.mark.ci
 @needs_trace_processor
 def test_perfettos_own_trace_processor_reads_cores_counters_and_events(full: str) -> None:
     complaints, slices, events, counters, clock = trace_processor.asked(

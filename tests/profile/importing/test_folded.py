@@ -16,6 +16,7 @@ from exhume.profile.importing import folded
 from exhume.recording.incoming import Damaged, Ids, Import, Wanted, memory
 from exhume.recording.recording import Recording
 from exhume.recording.tally import of_recording
+from tests.examples import examples
 
 
 class Read(NamedTuple):
@@ -97,6 +98,7 @@ def test_too_many_are_scaled_down_in_proportion(monkeypatch: pytest.MonkeyPatch,
     assert "10,000 samples are too many to be made up: scaled down to 1,000" in found.source.notes
 
 
+@pytest.mark.ci
 def test_lines_that_are_none_are_counted_with_their_place() -> None:
     found = read(b"a;b 1\r\n# a comment\nno count\na;b 0\n\nwhat\na;b 2\n")
     assert found.counts == {("a", "b"): 3}
@@ -146,7 +148,7 @@ FRAMES = st.tuples(WORDS, st.sampled_from(["", "_[k]", "_[j]"])).map("".join)
 STACKS = st.tuples(st.lists(FRAMES.map(lambda text: text.replace(";", ":")), min_size=1, max_size=5), st.integers(1, 90))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(STACKS, min_size=1, max_size=12))
 def test_an_export_of_exhume_comes_back_with_the_same_counts(stacks: list[tuple[list[str], int]]) -> None:
     text = "".join(f"comm{i % 3};{';'.join(frames)} {count}\n" for i, (frames, count) in enumerate(stacks))
@@ -157,7 +159,7 @@ def test_an_export_of_exhume_comes_back_with_the_same_counts(stacks: list[tuple[
     assert lines_of(again.whole) == once
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(
     st.lists(
         st.one_of(st.binary(max_size=20), st.sampled_from([b"a;b 1", b"\n", b" 999999999999999999", b"_[k]", b";", b" 5\n"])),

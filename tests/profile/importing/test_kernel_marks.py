@@ -14,6 +14,7 @@ from exhume.profile.importing.kernel_marks import Marks, told_of
 from exhume.profile.importing.perf_kernel import NowhereRoot
 from exhume.profile.kernel_symbols import KernelSymbols
 from exhume.profile.records import CONTEXT_KERNEL
+from tests.examples import examples
 
 BASE = 0xFFFFFFFF81000000
 MODULES = 0xFFFFFFFFC0000000
@@ -56,7 +57,7 @@ def every_answer(text: bytes, addresses: list[int]) -> None:
 
 
 @given(lines, lines)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_any_address_says_what_all_lines_say(own: list[tuple[int, str, str]], modules: list[tuple[int, str, str]]) -> None:
     near = [base + 16 * at + more for base in (BASE, MODULES) for at in range(-1, 43) for more in (0, 1, 15)]
     every_answer(text_of(own, modules), [*near, 0, 1, 0x400000, BASE + (1 << 21), MODULES + (1 << 21)])
@@ -65,7 +66,7 @@ def test_any_address_says_what_all_lines_say(own: list[tuple[int, str, str]], mo
 @given(
     st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([b"ffffffff81000000 T do_idle", b"f T nmi", b"0 t nmi\t[x]"])))
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_of_whatever_is_no_kallsyms_some_lines_are_kept_or_none(found: list[bytes]) -> None:
     kept = told_of(b"\n".join(found))
     assert set(kept.split(b"\n")) <= {*b"\n".join(found).split(b"\n"), b""}

@@ -25,6 +25,7 @@ from exhume.recorder.importing import bring_in
 from exhume.recording.folder import Folder
 from exhume.recording.incoming import Anchor, Damaged, Ids, Wanted, memory
 from exhume.recording.summary import Summary
+from tests.examples import examples
 from tests.profile.importing import made_perf as made
 from tests.profile.importing.perf_script import said
 from tests.profile.importing.reading import Seen, agreement, looked, seen
@@ -86,10 +87,11 @@ def same_samples(path: str, *options: str, symbols: bool = False, cpu: bool = Tr
 @needs_perf
 def test_every_sample_is_what_perf_script_says_it_is(capture: str) -> None:
     named, same = same_samples(capture, symbols=True)
-    assert named > 200  # of 0.6 s of work; what idles beside it is less on a full machine
+    assert named > 50
     assert same >= 0.99 * named
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_perf_wrote_to_a_pipe_is_the_same(tmp_path: Path) -> None:
     path = str(tmp_path / "pipe.data")
@@ -122,6 +124,7 @@ def test_what_perf_wrote_to_a_pipe_is_the_same(tmp_path: Path) -> None:
     assert [one[:5] for one in seen(str(packed))[0]] == [one[:5] for one in seen(path)[0]]
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_zstd_packed_is_the_same(tmp_path: Path) -> None:
     path = captured(tmp_path / "z.data", "-a", "-g", "-z")
@@ -137,6 +140,7 @@ def test_what_zstd_packed_is_the_same(tmp_path: Path) -> None:
         assert any("the file is cut" in note and "byte" in note for note in opened.notes)
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("options", [("-a",), (), ("-g",), ("-g", "-d", "--sample-cpu")])
 def test_other_layouts_are_the_same(tmp_path: Path, options: tuple[str, ...]) -> None:
@@ -149,6 +153,7 @@ def test_other_layouts_are_the_same(tmp_path: Path, options: tuple[str, ...]) ->
     assert any("which CPU" in note for note in seen(path)[1].notes) is not cpu
 
 
+@pytest.mark.ci
 @needs_perf
 def test_of_several_events_one_is_chosen_and_the_others_are_told(tmp_path: Path) -> None:
     path = captured(tmp_path / "events.data", "-a", "-g", "-e", "page-faults")
@@ -164,6 +169,7 @@ def test_of_several_events_one_is_chosen_and_the_others_are_told(tmp_path: Path)
         seen(path, event="nonsense")
 
 
+@pytest.mark.ci
 @needs_perf
 def test_a_group_that_is_read_with_every_sample_is_passed_over(tmp_path: Path) -> None:
     path = str(tmp_path / "group.data")
@@ -217,6 +223,7 @@ def test_a_cut_file_gives_what_is_whole(capture: str, share: float) -> None:
     )
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("cut", [1.0, 0.6, 0.0])
 @pytest.mark.parametrize("pipe", [False, True])
@@ -548,7 +555,7 @@ def played(steps: list[tuple[str, int, int, int, int]]) -> bytes:
     return made.file(b"".join(parts))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_many_samples_at_once_are_folded_as_one_by_one(steps: list[tuple[str, int, int, int, int]]) -> None:
     raw = played(steps)
@@ -626,7 +633,7 @@ SEEDS = [
 ]
 
 
-@settings(deadline=None, max_examples=700, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(700), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(SEEDS),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=12),
@@ -644,7 +651,7 @@ def test_whatever_happens_to_a_file_it_is_read_or_a_sentence(raw: bytes, changes
     assert sentence or cut == 1.0 or changes or raw in (SEEDS[1], SEEDS[-1])  # a pipe may end after any record
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=400))
 def test_records_of_nonsense_do_no_harm(records: bytes) -> None:
     for raw in (made.file(records), made.pipe(records)):

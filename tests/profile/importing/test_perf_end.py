@@ -25,6 +25,7 @@ def untold(raw: bytes, tmp_path: Path, real: int) -> PerfData:
     return looked(str(path))
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("options", [("-z",), ("-B",), ("--buildid-mmap",), ("-o", "-")])
 def test_where_the_file_does_not_say_its_last_sample_is_looked_for(tmp_path: Path, options: tuple[str, ...]) -> None:

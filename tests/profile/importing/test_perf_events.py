@@ -40,6 +40,7 @@ def event(name: str, kind: int = 1, config: int = 0, bits: int = 0, period: int 
     return Event(kind, config, period, made.USUAL, 0, bits, 0, (1,), name)
 
 
+@pytest.mark.ci
 @needs_perf
 def test_tracepoints_of_one_subsystem_are_not_one_event(tmp_path: Path) -> None:
     path = recorded(tmp_path / "sched.data", "-a", "-e", "sched:sched_switch,sched:sched_wakeup")
@@ -54,6 +55,7 @@ def test_tracepoints_of_one_subsystem_are_not_one_event(tmp_path: Path) -> None:
         seen(path, event="sched")
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_is_counted_twice_is_taken_once(tmp_path: Path) -> None:
     path = recorded(tmp_path / "twice.data", "-a", "-e", "cpu-clock:u,cpu-clock", "-F", "499")
@@ -68,6 +70,7 @@ def test_what_is_counted_twice_is_taken_once(tmp_path: Path) -> None:
     assert any(f"cpu-clock:u: {theirs['cpu-clock:u']:,}" in note for note in same.source.notes)
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_is_counted_apart_is_taken_together(tmp_path: Path) -> None:
     path = recorded(tmp_path / "apart.data", "-a", "-e", "cpu-clock:u,cpu-clock:k", "-F", "499")
@@ -94,6 +97,7 @@ def test_terms_are_no_names(tmp_path: Path) -> None:
     assert len(same.rows) == len(found)
 
 
+@pytest.mark.ci
 @needs_perf
 def test_a_clock_is_one_whatever_it_is_called_and_whatever_sets_its_pace(tmp_path: Path) -> None:
     mine = seen(recorded(tmp_path / "mine.data", "-a", "-e", "cpu-clock/freq=199,name=mine/"))[1]
@@ -118,6 +122,7 @@ int main(void) {
 """
 
 
+@pytest.mark.ci
 @needs_perf
 def test_samples_that_stand_for_different_numbers_are_told(tmp_path: Path) -> None:
     program = str(compiled(tmp_path, FAULTS))

@@ -78,6 +78,7 @@ def libraries(where: Path) -> list[str]:
     return made_of
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("many", [1, 1 << 30])
 def test_a_library_in_the_place_of_another_does_not_give_it_its_names(
@@ -168,6 +169,7 @@ def test_without_times_the_order_of_the_file_counts() -> None:
     assert opened.about["times"] == "made up"
 
 
+@pytest.mark.ci
 @needs_perf
 def test_names_and_places_are_right_without_times(tmp_path: Path) -> None:
     burn = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done; "
@@ -234,6 +236,7 @@ def test_a_process_that_has_the_number_of_one_before_it_is_another() -> None:
     assert not perf_kernel.Alive(Root(), time.CLOCK_REALTIME)(os.getpid(), time.time_ns())
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("what", ["gone", "another", "not cached"])
 def test_a_program_that_perf_has_kept_gives_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:

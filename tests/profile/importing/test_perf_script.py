@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from exhume.errors import ExhumeError
 from exhume.profile.importing import perf_script, script_frames, script_header, script_sample
 from exhume.recording.incoming import Ids, Import, Input, Wanted, memory
+from tests.examples import examples
 
 
 class Row(NamedTuple):
@@ -411,7 +412,7 @@ def test_what_it_looks_like() -> None:
         assert not perf_script.looks(other)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.binary(max_size=600))
 def test_no_bytes_break_it(data: bytes) -> None:
     perf_script.looks(data)
@@ -460,7 +461,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800))
 @given(st.lists(PIECES, max_size=40), st.booleans())
 def test_no_text_made_of_what_perf_prints_breaks_it(pieces: list[bytes], packed: bool) -> None:
     text = b"".join(pieces)
@@ -476,7 +477,7 @@ def test_no_text_made_of_what_perf_prints_breaks_it(pieces: list[bytes], packed:
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), min_size=1, max_size=3).map(str.strip).filter(bool)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.tuples(
@@ -513,6 +514,7 @@ def test_hostile_lines_take_no_longer_than_others() -> None:
 needs_perf = pytest.mark.skipif(shutil.which("perf") is None or os.geteuid() != 0, reason="perf and root are needed")
 
 
+@pytest.mark.ci
 @needs_perf
 def test_a_real_capture_is_read_whole_whatever_fields_are_printed(tmp_path: Path) -> None:
     data = tmp_path / "perf.data"

@@ -32,6 +32,7 @@ from exhume.recorder.importing import bring_in
 from exhume.recording.folder import Folder
 from exhume.recording.incoming import Anchor, Wanted
 from exhume.recording.summary import CLASSES
+from tests.examples import examples
 from tests.profile.importing import made_perf as made
 from tests.profile.importing.test_perf_data import captured, needs_perf
 from tests.profile.made_records import record
@@ -114,7 +115,7 @@ chains = st.lists(
 
 
 @given(st.lists(st.tuples(chains, st.booleans()), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_the_class_of_any_chain_is_what_it_is_word_by_word(found: list[tuple[list[int], bool]], named: bool) -> None:
     each = decoded([chain for chain, _ in found], [0 if idle else 7 << 32 | 7 for _, idle in found])
     marks = Marks(kernel()) if named else None
@@ -123,7 +124,7 @@ def test_the_class_of_any_chain_is_what_it_is_word_by_word(found: list[tuple[lis
 
 
 @given(st.lists(st.tuples(chains, st.booleans()), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_who_is_idle_is_known_without_the_chains_of_others(found: list[tuple[list[int], bool]], named: bool) -> None:
     each = decoded([chain for chain, _ in found], [0 if idle else 7 << 32 | 7 for _, idle in found])
     marks = Marks(kernel()) if named else None
@@ -168,6 +169,7 @@ def same_as_import(path: str, place: Path, wanted: Wanted | None = None, anchor:
     return seen
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize("options", [("-a", "-g"), ("-a", "-g", "-e", "page-faults"), ("--call-graph", "dwarf")])
 def test_a_look_counts_what_an_import_counts(tmp_path: Path, options: tuple[str, ...]) -> None:
@@ -232,7 +234,7 @@ def test_without_a_time_without_a_sample_or_packed_after_all_it_is_left_to_an_im
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_a_damaged_file_is_a_sentence_or_less_of_it(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     whole = bytearray(made.file(records_of(TIMES)))
     for _ in range(data.draw(st.integers(1, 6))):

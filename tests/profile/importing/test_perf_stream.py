@@ -102,10 +102,11 @@ def test_what_is_packed_comes_in_order_of_time_across_cores(monkeypatch: pytest.
         assert before.max() <= after.min()
 
 
+@pytest.mark.ci
 @needs_perf
 def test_a_real_pipe_with_a_tracepoint_is_read(tmp_path: Path) -> None:
     path = tmp_path / "pipe.data"
-    command = ["perf", "record", "-q", "-e", "sched:sched_switch", "-a", "-g", "-o", "-", "--", sys.executable, "-c", WORK]
+    command = ["perf", "record", "-q", "-e", "sched:sched_switch", "-g", "-o", "-", "--", sys.executable, "-c", WORK]
     with open(path, "wb") as out:
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False)
     if done.returncode:
@@ -113,6 +114,7 @@ def test_a_real_pipe_with_a_tracepoint_is_read(tmp_path: Path) -> None:
     same_samples(str(path))
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_perf_inject_put_build_ids_into_is_read_to_its_end(tmp_path: Path) -> None:
     whole, path = tmp_path / "whole.data", tmp_path / "inject.data"

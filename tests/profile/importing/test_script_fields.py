@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from exhume.profile.importing import perf_script, script_clock, script_frames, script_sample
 from exhume.recording.incoming import Damaged, Wanted, memory
+from tests.examples import examples
 from tests.profile.importing.test_perf_script import STACK, Read, needs_perf, read
 
 Script = Callable[..., bytes]
@@ -79,7 +80,7 @@ def test_several_captures_in_one_text_are_not_taken_for_sums() -> None:
     assert script_clock.since([]) == "boot"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=50))
 def test_times_that_grow_are_never_taken_for_sums(steps: list[int]) -> None:
     grown = [sum(steps[:at]) for at in range(len(steps))]
@@ -87,7 +88,7 @@ def test_times_that_grow_are_never_taken_for_sums(steps: list[int]) -> None:
     assert script_clock.since([at + 1 for at in grown]) == "boot"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9_000_000_000_000_000_000 - 1), min_size=1, max_size=20))
 def test_clocks_come_back(times: list[int]) -> None:
     assert script_clock.nanoseconds([b"%d.%09d" % divmod(at, script_clock.SECOND) for at in times]).tolist() == times
@@ -249,6 +250,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Script:
     return printed
 
 
+@pytest.mark.ci
 @needs_perf
 def test_real_clocks_all_come_to_the_same_times(script: Script) -> None:
     plain = [row.time for row in read(script("--ns")).rows]
@@ -262,6 +264,7 @@ def test_real_clocks_all_come_to_the_same_times(script: Script) -> None:
     assert [row.time for row in read(script("--deltatime", "--ns")).rows] == relative
 
 
+@pytest.mark.ci
 @needs_perf
 @pytest.mark.parametrize(
     "fields",

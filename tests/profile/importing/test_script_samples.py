@@ -17,6 +17,7 @@ from exhume.profile.importing.script_stacks import Stacks
 from exhume.profile.importing.script_tails import Tails
 from exhume.recording.incoming import Ids
 from exhume.recording.recording import Node, Recording
+from tests.examples import examples
 
 USUAL = b"x 1 [000] 1.000000: 1 cycles: \n\n"
 
@@ -104,7 +105,7 @@ PLAIN = st.tuples(FIRST.filter(lambda line: line.endswith(b": 1 cycles: ")), st.
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(
     st.one_of(
         st.lists(st.one_of(SAMPLE, FIRST.map(lambda line: line + b"\n"), st.just(b"\n")), max_size=12),
@@ -168,7 +169,7 @@ def test_lines_that_end_in_another_way_than_those_before_are_read_as_well() -> N
             assert samples.take(line + b"\n\n" + line + b"\n\n", 0).time.tolist() == expected, (before, line)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.one_of(st.sampled_from([b"", b"a", b"\t1 f", b"\n", b"\r", b"\0"]), st.binary(max_size=5)), max_size=30))
 def test_a_text_is_cut_at_its_blank_lines(pieces: list[bytes]) -> None:
     text = b"\n".join(pieces)
@@ -184,7 +185,7 @@ def test_a_text_is_cut_at_its_blank_lines(pieces: list[bytes]) -> None:
     assert chunks.rest == 0 or text[: chunks.rest].endswith(b"\n\n") or text[: chunks.rest] == b"\n"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.one_of(LINE, st.from_regex(rb"\t[ 0-9a-g]{16} \[unknown\] \(\[unknown\]\)", fullmatch=True)), max_size=6))
 def test_addresses_that_lead_nowhere_are_all_that_is_made_the_same(lines: list[bytes]) -> None:
     text = b"\n".join([*lines, b"", b""])
