@@ -251,6 +251,7 @@ def test_detach_is_a_unit_that_runs_and_stops() -> None:
 
 
 @needs_root
+@pytest.mark.ci
 def test_an_incident_is_pinned_while_the_recorder_waits_for_one(tmp_path: Path) -> None:
     """A core that is kept busy in the kernel for some seconds."""
     with recorder(tmp_path / "r", "--on", "core-saturated", "--around", "1s") as it:
