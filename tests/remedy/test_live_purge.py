@@ -410,8 +410,9 @@ class TestStarvedCore:
 class TestReclaimKeepsItsLimit:
     """memory.reclaim of v2, played by plain files: how much each step takes is up to the test."""
 
-    @given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(0, 200))
-    def test_the_living_never_lose_more_than_the_limit(self, taken: list[int], limit_mib: int) -> None:
+    @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 20)), min_size=1, max_size=60), st.integers(0, 200))
+    def test_the_living_never_lose_more_than_the_limit(self, taken: list[tuple[int, int]], limit_mib: int) -> None:
+        """Whether they grow meanwhile or not: then their usage hides what was taken."""
         with tempfile.TemporaryDirectory() as top, pytest.MonkeyPatch.context() as patch:
             for name in ("SHORTEST_REST_S", "REST", "SETTLE_S"):
                 patch.setattr(reclaim_module, name, 0.0)
@@ -419,26 +420,30 @@ class TestReclaimKeepsItsLimit:
             home = Path(top, "sys/fs/cgroup/agents")
             (home / "live").mkdir(parents=True)
             (home / "memory.reclaim").write_text("")
-            current = home / "live/memory.current"
-            usage, steps = 1000 * MIB, iter(taken)
-            current.write_text(str(usage))
-            limit = Limit(limit_mib * MIB, 1, 2 * MIB)
+            usage, lost, steps = 1000 * MIB, 0, iter(taken)
+
+            def show() -> None:
+                (home / "live/memory.current").write_text(f"{usage}\n")
+                (home / "live/memory.stat").write_text(f"file 1\npgsteal {7 + lost // PAGE}\npgsteal_kswapd 9\n")
 
             def one_step(fd: int, size: int) -> bool:
                 """Anything up to the worst case that the plan counts with."""
-                nonlocal usage
-                share = next(steps, 0) / 100
-                usage -= int(share * reclaim_module.worst_step_bytes(1, 2 * MIB, size))
-                current.write_text(str(usage))
+                nonlocal usage, lost
+                percent, grown_mib = next(steps, (0, 0))
+                took = percent * reclaim_module.worst_step_bytes(1, 2 * MIB, size) // 100 // PAGE * PAGE
+                usage, lost = usage - took + grown_mib * MIB, lost + took
+                show()
                 return False
 
+            show()
             patch.setattr(reclaim_module, "_reclaim", one_step)
+            limit = Limit(limit_mib * MIB, 1, 2 * MIB)
             sent: list[Reclaimed] = []
             hierarchy = Hierarchy(2, "/sys/fs/cgroup", "/", frozenset({"memory"}), True)
             root = Root(top)
             reclaim(root, hierarchy, "/agents", Usage(root, hierarchy, ("/agents/live",)), limit, lambda: 5, sent.append)
-        assert 1000 * MIB - usage <= limit_mib * MIB
-        assert sent[-1].lost_bytes == 1000 * MIB - usage
+        assert lost <= limit_mib * MIB
+        assert sent[-1].lost_bytes == lost
         assert sent[-1].end in (End.LIMIT, End.NO_EFFECT)
 
     def test_steps_grow_only_when_nothing_went(self) -> None:

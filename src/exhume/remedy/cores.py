@@ -16,7 +16,8 @@ from exhume.node.root import Root
 from exhume.remedy.child import Child
 
 STARVED_S = 0.25
-"""A core that has not run a task of ordinary priority for this long, twice, is starved."""
+"""A core that has not run our task for this long, twice, is starved. Not longer: from 6.12 on the fair server gives ordinary
+tasks 50 ms of each second. On a machine with many times more work than cores a task may wait as long: refused as well."""
 MOST_STARVED = 4
 """After so many no more cores are visited, to bound the time."""
 _BEYOND = 1 << 40  # of any file: nothing is evicted
@@ -32,8 +33,8 @@ class Cores:
             names = ", ".join(map(str, self.starved))
             one = len(self.starved) == 1
             raise Refused(
-                f"not purged: core{'' if one else 's'} {names} {'has' if one else 'have'} not run an ordinary task for "
-                f"{STARVED_S:g} s, and the kernel would wait for {'it' if one else 'them'} without end (lru_add_drain_all). "
+                f"not purged: core{'' if one else 's'} {names} {'has' if one else 'have'} not run our task for "
+                f"{STARVED_S:g} s, twice. The kernel may have to wait for {'it' if one else 'them'} (lru_add_drain_all). "
                 "exhume check shows what holds a core; purge again when it is free"
             )
 

@@ -75,31 +75,51 @@ def largest_folio_bytes(root: Root) -> int:
     return int(raw) if raw.isdigit() and len(raw) < 12 else 2 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The memory of a live group, and what the kernel ever reclaimed from it."""
+
+    usage_bytes: int
+    reclaimed_bytes: int
+
+
 class Usage:
-    """The memory of live groups. Page counters only: no statistics file is opened."""
+    """The memory of live groups. Where there is memory.reclaim, memory.stat flushes per-CPU counts and walks no group."""
 
     def __init__(self, root: Root, hierarchy: Hierarchy, paths: tuple[str, ...]) -> None:
         self._root = root
-        name = "memory.usage_in_bytes" if hierarchy.version == 1 else "memory.current"
+        self._unified = hierarchy.version == 2
         # A group's counter includes its children's: of those on one path only the topmost counts.
         known = set(paths)
-        tops = [path for path in paths if not known & set(_above(path))]
-        self._files = [f"{hierarchy.path}{path}/{name}" for path in tops]
+        self._groups = [f"{hierarchy.path}{path}" for path in paths if not known & set(_above(path))]
 
-    def read(self) -> list[int]:
-        return [self._read(file) for file in self._files]
+    def read(self) -> list[Level]:
+        if not self._unified:
+            return [Level(_number(self._read(f"{group}/memory.usage_in_bytes")), 0) for group in self._groups]
+        return [Level(_number(self._read(f"{group}/memory.current")), self._reclaimed(group)) for group in self._groups]
 
-    def _read(self, file: str) -> int:
+    def _reclaimed(self, group: str) -> int:
+        lines = self._read(f"{group}/memory.stat").split(b"\n")
+        stolen = next((line[8:] for line in lines if line.startswith(b"pgsteal ")), b"")
+        return _number(stolen) * os.sysconf("SC_PAGE_SIZE")
+
+    def _read(self, file: str) -> bytes:
         try:
-            raw = self._root.read(file, 64).strip()
+            return self._root.read(file, 1 << 16)
         except Unreadable:
-            return 0
-        return int(raw) if raw.isdigit() and len(raw) < 19 else 0
+            return b""
 
 
-def fallen(before: list[int], after: list[int]) -> int:
-    """By how much those that lost something fell; what others gained does not make up for it."""
-    return sum(max(0, first - then) for first, then in zip(before, after, strict=True))
+def _number(raw: bytes) -> int:
+    digits = raw.strip()
+    return int(digits) if digits.isdigit() and len(digits) < 19 else 0
+
+
+def lost_bytes(before: list[Level], after: list[Level]) -> int:
+    """What the groups lost together. A group that grows meanwhile does not fall, and pgsteal lags by a batch of each CPU: the
+    larger of both counts. What others gained does not make up for a loss."""
+    pairs = zip(before, after, strict=True)
+    return sum(max(0, old.usage_bytes - new.usage_bytes, new.reclaimed_bytes - old.reclaimed_bytes) for old, new in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,7 @@ def reclaim(
         before, began, ran = usage.read(), time.monotonic(), time.thread_time()
         exhausted = _force_empty(fd, size) if hierarchy.version == 1 else _reclaim(fd, size)
         took, ran = time.monotonic() - began, time.thread_time() - ran
-        lost += fallen(before, usage.read())
+        lost += lost_bytes(before, usage.read())
         if took - ran > WAITED_S:
             send(Reclaimed(count(), lost, step, End.WAITED))
             return
