@@ -22,8 +22,8 @@ from exhume.errors import Unreadable
 from exhume.node.memcg_walk import walk
 
 MEMORY = Path("/sys/fs/cgroup/memory")
-OWN = str(os.getpid()).translate(str.maketrans("0123456789", "abcdefghij"))
-"""This process, in letters: numbers in a path are a pattern to those who group zombies by name."""
+OWN = "of-process-" + str(os.getpid()).translate(str.maketrans("0123456789", "aeiouyAEIO"))
+"""This process, in vowels: digits, and consonants as Kubernetes makes them up, are a pattern to what groups zombies by name."""
 PARENT = MEMORY / f"exhume-test-{OWN}"
 """Of this process alone: another one would remove it between two calls of this one."""
 PAGE = 4096

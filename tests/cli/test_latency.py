@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,22 @@ def test_what_cannot_be_meant_is_said_and_ends_with_64(arguments: tuple[str, ...
     assert said in err
 
 
+def all_loaded(pid: int) -> bool:
+    """Whether it has BPF programs, and no more of them after half a second."""
+    before = len(loaded.of_process(pid))
+    time.sleep(0.5)
+    return len(loaded.of_process(pid)) == before > 2
+
+
 def test_a_stall_of_a_thread_that_was_named_is_told_as_it_lasts_and_at_the_end() -> None:
     needs_a_core_to_hold()
     if why := unavailable():
         pytest.skip(why)
     holder = ready_to_hold(HELD_MS)
     with named(b"exhume-waits", spin=True) as pid, off_the_core():
-        command = [sys.executable, "-m", "exhume", "latency", "--for", "4s", "--threads", "^exhume-waits$", "--json", "-v"]
+        command = [sys.executable, "-m", "exhume", "latency", "--for", "6s", "--threads", "^exhume-waits$", "--json", "-v"]
         watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: len(loaded.of_process(watch.pid)) > 2)
+        wait_for(lambda: all_loaded(watch.pid))
         hold_now(holder)
         held(holder)
         out, err = watch.communicate(timeout=60)

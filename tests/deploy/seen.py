@@ -16,7 +16,7 @@ from exhume.node.root import Root
 from exhume.recorder.flight import Flight, Options
 from exhume.recording.recording import Recording
 
-_VARIES = re.compile(r"looked \d+ ms apart at worst: .*|\d+ lines that look like .*")
+_VARIES = re.compile(r"looked \d+ ms apart at worst: .*|\d+ lines that look like .*|; groups came and went meanwhile")
 _NAMES = {"latency-reclaim": "latency", "latency-windows": "latency", "latency-stacks": "samples"}
 
 

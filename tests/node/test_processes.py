@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from exhume.node.processes import Processes, parse_cgroup, parse_stat
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
 from tests.trees import Tree, process_stat
+from tests.waiting import wait_for
 
 
 def recording() -> Recording:
@@ -154,15 +157,20 @@ def test_a_real_burner_is_found_with_its_thread_and_core() -> None:
     burner = subprocess.Popen([sys.executable, "-c", code])
     try:
         reader, seen = Processes(Root()), recording()
-        reader.read(seen, 1)
-        for moment in (2, 3):
+        rows: list[dict[str, Any]] = []
+        moments = count(1)
+
+        def both() -> bool:
+            """Threads are read of a process that uses much of a core, which on a busy machine may take its time."""
+            reader.read(seen, next(moments))
             time.sleep(0.4)
-            reader.read(seen, moment)
+            rows[:] = [row for row in seen["processes"].rows() if row["pid"] == burner.pid]
+            return {row["tid"] == 0 for row in rows} == {True, False}
+
+        wait_for(both)
     finally:
         burner.kill()
         burner.wait()
-    rows = [row for row in seen["processes"].rows() if row["pid"] == burner.pid]
-    assert {row["tid"] == 0 for row in rows} == {True, False}
     assert rows[-1]["core"] == core
     assert rows[-1]["system"] + rows[-1]["user"] > 0
 

@@ -179,7 +179,10 @@ def served(root: Path, script: Script) -> Iterator[None]:
     stop, stopped = socket.socketpair()
 
     def serve() -> None:
-        select.select([listener, stopped], [], [])
+        ready = select.poll()  # select() knows no descriptor above 1023
+        ready.register(listener, select.POLLIN)
+        ready.register(stopped, select.POLLIN)
+        ready.poll()
         listener.setblocking(False)
         with contextlib.suppress(OSError):
             client, _ = listener.accept()

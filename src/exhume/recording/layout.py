@@ -150,7 +150,7 @@ def read_chapter(path: str) -> Chapter:
         raise ValueError(f"{CHAPTER} has no {error}") from error
     except OverflowError:
         raise ValueError(f"{CHAPTER} has a number without end") from None
-    if any(abs(number) >= 1 << 63 for number in (*begin.values(), chapter.node.cpus)):
+    if any(not -(1 << 63) <= number < 1 << 63 for number in (*begin.values(), chapter.node.cpus)):
         raise ValueError(f"{CHAPTER} has a number that is too large")
     return chapter
 
