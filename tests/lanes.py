@@ -152,7 +152,8 @@ def lanes(tier: str, only: list[str], place: Path, coverage: bool) -> list[Lane]
     for name, paths in files().items():
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.lanes", *mark]
         if name == PURE:
-            command += ["-n", str(max(2, os.cpu_count() or 1)), "--dist", "worksteal"]
+            workers = (os.cpu_count() or 1) + (tier != "everyday")  # the tests of CI wait more
+            command += ["-n", str(max(2, workers)), "--dist", "worksteal"]
             if coverage:
                 command += ["--cov", "--cov-report="]
         made.append(Lane(name, [[*command, *paths]], place / f"{name}.txt", place / f"{name}.json"))

@@ -12,6 +12,7 @@ from contextlib import chdir, contextmanager
 from secrets import token_hex
 from typing import Any, Final
 
+from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.fleet.directory import connect
 from exhume.fleet.engine import Part, Progress, Result, grouped
@@ -40,6 +41,7 @@ class Ray:
     def run(self, part: Part[Result], source: str, files: Sequence[str], progress: Progress | None = None) -> list[Result]:
         if not files:
             return []
+        budget.current().lift()  # before Ray is imported: that alone takes more than small files may
         ray = _imported()
         with _cluster(ray, self._address), _by_value(ray):
             try:
