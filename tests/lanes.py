@@ -155,7 +155,7 @@ def lanes(tier: str, only: list[str], place: Path, coverage: bool) -> list[Lane]
             workers = (os.cpu_count() or 1) + (tier != "everyday")  # the tests of CI wait more
             command += ["-n", str(max(2, workers)), "--dist", "worksteal"]
             if coverage:
-                command += ["--cov", "--cov-report="]
+                command += ["--cov=src/exhume", "--cov-report=term:skip-covered"]
         made.append(Lane(name, [[*command, *paths]], place / f"{name}.txt", place / f"{name}.json"))
     checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]]
     static = [[sys.executable, "-m", *check] for check in checks]
@@ -170,7 +170,12 @@ def start(lane: Lane, examples: str) -> None:
         lane.process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "EXHUME_EXAMPLES": examples, RESULT: str(lane.result)},
+            env={
+                **os.environ,
+                "EXHUME_EXAMPLES": examples,
+                "COVERAGE_FILE": str(lane.result.with_suffix(".coverage")),
+                RESULT: str(lane.result),
+            },
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -218,6 +223,9 @@ def summary(done: list[Lane], slowest: int) -> int:
             counts.update(result["counts"])
             skipped.update(result["skipped"])
             durations += [(seconds, test) for test, seconds in result["durations"].items()]
+        covered = [line for line in lane.output.read_text(errors="replace").splitlines() if line.startswith("TOTAL ")]
+        if covered:
+            print(f"the {lane.name} lane covers {covered[-1].split()[-1]} of src/exhume, child processes not counted")
     if slowest:
         print("\nslowest tests:")
         for seconds, test in sorted(durations, reverse=True)[:slowest]:
