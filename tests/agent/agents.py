@@ -51,7 +51,7 @@ class Agent(Begun):
     def value(self, name: str, **labels: str) -> float | None:
         return self.scrape().get((name, frozenset(labels.items())))
 
-    def until(self, what: Callable[[], object], timeout: float = 60) -> None:
+    def until(self, what: Callable[[], object], timeout: float = 120) -> None:
         end = time.monotonic() + timeout
         while not what():
             if self.process.poll() is not None or time.monotonic() > end:

@@ -85,7 +85,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 
-    def wait(self, many: int, timeout_s: float = 20.0) -> list[Came]:
+    def wait(self, many: int, timeout_s: float = 120.0) -> list[Came]:
         with self.more:
             assert self.more.wait_for(lambda: len(self.came) >= many, timeout_s), f"{len(self.came)} of {many} came"
             return list(self.came)

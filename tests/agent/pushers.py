@@ -44,11 +44,11 @@ class Agent:
         return self.gathered.values["exhume_profiles_pushed_total"][outcome,]
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        for _ in range(600):
+        for _ in range(6000):
             if true():
                 return
             time.sleep(0.02)
-        raise AssertionError(f"not within 12 s: {what}; it said {self.said}")
+        raise AssertionError(f"not within 120 s: {what}; it said {self.said}")
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def threads() -> int:
 
 
 def until(what: Callable[[], bool]) -> bool:
-    for _ in range(400):
+    for _ in range(2400):
         if what():
             return True
         time.sleep(0.05)

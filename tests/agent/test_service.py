@@ -27,7 +27,7 @@ def alive(pid: int) -> bool:
 
 
 def until_gone(pid: int) -> bool:
-    for _ in range(400):
+    for _ in range(2400):
         if not alive(pid):
             return True
         time.sleep(0.05)

