@@ -1,10 +1,8 @@
 """A perf.data is shown before it is imported: what is seen first stays as it is, the rest comes, and nothing outlives us."""
 
-import glob
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,8 +124,10 @@ def test_stopping_ends_it(capture: str, tmp_path: Path) -> None:
     assert not Path(f"/proc/{one.coming._child}").exists()
 
 
-def test_the_command_shows_a_file_at_once_and_removes_what_it_imported(capture: str) -> None:
-    before = set(glob.glob(f"{tempfile.gettempdir()}/exhume-import-*"))
+def test_the_command_shows_a_file_at_once_and_removes_what_it_imported(
+    capture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with served(capture) as (process, url):
         base, _, token = url.partition("/?token=")
         first = json.loads(got(f"{base}/api/first", token)[1])
@@ -141,7 +141,7 @@ def test_the_command_shows_a_file_at_once_and_removes_what_it_imported(capture: 
         assert json.loads(heat[1]) == first["heat"] == json.loads(got(f"{base}/api/first", token)[1])["heat"]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-    assert set(glob.glob(f"{tempfile.gettempdir()}/exhume-import-*")) <= before
+    assert list(tmp_path.glob("exhume-import-*")) == []
 
 
 @pytest.mark.parametrize("arguments", [["--from", "+1h"], ["--event", "no-such-event"], ["--config", "/no/such/file"]])

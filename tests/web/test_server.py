@@ -1,14 +1,11 @@
 """The command, on a real socket: its address, its answers, and how it ends."""
 
-import glob
 import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -61,18 +58,18 @@ def test_the_printed_address_works_and_ctrl_c_ends_it(recorded: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_imported_goes_with_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_what_was_imported_goes_with_it(tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     files = [tmp_path / "a.folded", tmp_path / "b.folded"]
     for file in files:
         file.write_text(FOLDED)
-    before = set(glob.glob(os.path.join(tempfile.gettempdir(), "exhume-import-*")))
     with served(*map(str, files)) as (process, url):
         base, _, token = url.partition("/?token=")
         assert json.loads(got(f"{base}/api/about", token)[1])["name"] == "2 files"
         assert json.loads(got(f"{base}/api/flame", token)[1])["total"] == 16
         process.send_signal(number)
         assert process.wait(10) == 0
-    assert set(glob.glob(os.path.join(tempfile.gettempdir(), "exhume-import-*"))) <= before
+    assert list(tmp_path.glob("exhume-import-*")) == []
 
 
 def test_a_port_that_is_taken_is_told(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
