@@ -22,7 +22,7 @@ from exhume.agent.gathering import Gathered
 from exhume.agent.service import JUDGE_EVERY_NS
 from exhume.agent.standing import Standing
 from exhume.cli.record_trigger import kinds_of
-from exhume.findings.detectors import examine
+from exhume.findings.registry import examine
 from exhume.findings.thresholds import Thresholds
 from exhume.kernel.clock import Clock
 from exhume.node.cpu import Cpu
@@ -33,6 +33,7 @@ from exhume.profile.sampler import Taken
 from exhume.recorder.flight import BATCH_NS
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import SourceState
 from exhume.recording.writer import Writer
 
 SECOND = 10**9
@@ -108,7 +109,7 @@ class Made:
             "kernel-log",
             "samples",
         ):
-            rows["sources"].add(start, source, "on", "", 1000)
+            rows.add_source(start, source, SourceState("on"), 1000)
 
     def _count(self, rows: Recording, start: int, name: str, /, **at: str | int) -> None:
         key = name, labels(**at)

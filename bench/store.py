@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.measure import Row
 from exhume.recording.recording import Ints, Node, Recording, labels
+from exhume.recording.source_state import SourceState
 
 SECOND = 1_000_000_000
 BEGIN = 5_000 * SECOND
@@ -135,7 +136,7 @@ class MadeNode:
         )
         if at % 20 == 0:
             rows["events"].add(begin, "kernel-line", "", "info", f"something {at} happened", labels(line=at))
-            rows["sources"].add(begin, "cpu", "on", "", at * 1000)
+            rows.add_source(begin, "cpu", SourceState("on"), at * 1000)
 
 
 def _word(number: int) -> str:

@@ -15,6 +15,7 @@ from bench.measure import ENVIRONMENT, Row, cost
 from bench.store import BEGIN, REAL, SECOND, MadeNode
 from exhume.recording.recording import Recording
 from exhume.recording.schema import CPU_STATES
+from exhume.recording.source_state import SourceState
 from exhume.recording.writer import Writer
 from tests.findings import made as findings
 from tests.starved import held, hold, link
@@ -105,7 +106,7 @@ def diagnose_cost() -> Iterator[Row]:
             rows = made.second(at, writer.chapter)
             rows["anchors"].add(BEGIN + at * SECOND, BEGIN + at * SECOND, BEGIN + at * SECOND, REAL + at * SECOND, 1)
             for name in ("cpu", "memcg", "samples", "latency", "kernel-log"):
-                rows["sources"].add(BEGIN + at * SECOND, name, "on", "", 0)
+                rows.add_source(BEGIN + at * SECOND, name, SourceState("on"))
             samples += len(rows["samples"])
             writer.append(rows)
         writer.close()

@@ -66,7 +66,7 @@ def _verified(turn: int, what: str, before: str, log: Path) -> tuple[int, float]
     seconds = time.monotonic() - begin
     try:
         proof = json.loads(done.stdout)
-        told = "; ".join(f"{one['name']} {one['status']}: {one['because']}" for one in proof["criteria"] if _told(one))
+        told = "; ".join(f"{one['label']} {one['status']}: {one['because']}" for one in proof["criteria"] if _told(one))
         summary = f"{proof['summary']} ({told})" if told and done.returncode else proof["summary"]
     except ValueError:
         summary = done.stderr.strip()

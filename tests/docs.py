@@ -6,6 +6,7 @@ from pathlib import Path
 from exhume.agent.metrics import EDGES_US, METRICS, OTHER, TOP, most_series
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.schema import TABLES, VERSION
+from exhume.recording.source_state import CODES
 from tests.image.agents_page import agents
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -65,6 +66,21 @@ A recording says which version of the schema it has. Later versions of exhume re
 reads as 0 or empty."""
 
 
+def reason_codes() -> list[str]:
+    """The codes of the column `reasons`, and their parameters."""
+    lines = [
+        'A reason is an object such as `{"code": "gap", "gap_ms": 512}`; a source may have several. A program should compare',
+        "codes and not sentences. Recordings of earlier versions have no `reasons`: their sentences read as code `text`.",
+        "",
+        "| code | parameters | meaning |",
+        "|---|---|---|",
+    ]
+    for code, kind in CODES.items():
+        parameters = ", ".join(f"`{field.name}`" for field in fields(kind))
+        lines.append(f"| `{code}` | {parameters} | {' '.join((kind.__doc__ or '').split())} |")
+    return lines
+
+
 def recording() -> str:
     lines = [
         "# The recording",
@@ -76,6 +92,8 @@ def recording() -> str:
     for table in TABLES.values():
         lines += ["", f"## {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.kind} | {column.doc} |" for column in table.columns]
+        if table.name == "sources":
+            lines += ["", *reason_codes()]
     return "\n".join(lines) + "\n"
 
 

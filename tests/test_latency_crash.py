@@ -23,6 +23,7 @@ from exhume.recorder import latency
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_probes import RARE, WINDOWS
+from exhume.recording.source_state import Bug, Failed, SourceState, Weaker
 from tests.kernel.bpf.needs import needs_bpf
 from tests.node.latency import loaded
 from tests.recorders import recorder
@@ -125,16 +126,16 @@ def refuse(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     monkeypatch.setattr(Program, "__init__", load)
 
 
-def watch(**options: object) -> dict[str, tuple[str, str]]:
+def watch(**options: object) -> dict[str, SourceState]:
     """The sources of a short watch, which must not have failed."""
     root = Root()
     it = Latency(root, node_of(root), Options(**options))  # type: ignore[arg-type]
     it.start()
     assert it.ready.wait(60)
-    wait_for(lambda: {WINDOWS, RARE} <= {name for _, name, _, _, _ in it.sources()} or not it.is_alive())
+    wait_for(lambda: {WINDOWS, RARE} <= {row.name for row in it.sources()} or not it.is_alive())
     it.finish()
     assert it.failure is None
-    return {name: (state, reason) for _, name, state, reason, _ in it.sources()}
+    return {row.name: row.state for row in it.sources()}
 
 
 @pytest.mark.parametrize("which", ["^exhume_look$", "^exhume_tasks$"])
@@ -142,11 +143,12 @@ def test_where_looks_are_refused_it_is_weaker_and_says_why(monkeypatch: pytest.M
     before = loaded.of_process()
     refuse(monkeypatch, which)
     sources = watch()
-    state, reason = sources["latency"]
-    assert state == "on"
-    assert reason.startswith("weaker, from /proc/PID/schedstat: the kernel's verifier refused the BPF program exhume_")
-    assert "long log" not in reason
-    assert sources[WINDOWS][0] == sources[RARE][0] == "off"
+    assert sources["latency"].state == "partial"
+    weaker = sources["latency"].find(Weaker)
+    assert weaker is not None
+    assert weaker.because.startswith("the kernel's verifier refused the BPF program exhume_")
+    assert "long log" not in weaker.because
+    assert sources[WINDOWS].state == sources[RARE].state == "off"
     assert loaded.of_process() == before
 
 
@@ -154,19 +156,21 @@ def test_where_probes_are_refused_they_are_off_and_stalls_are_still_looked_for(m
     before = loaded.of_process()
     refuse(monkeypatch, "^exhume_(?!look$|tasks$)")
     sources = watch()
-    assert sources["latency"][0] == "on"
-    assert "weaker" not in sources["latency"][1]
+    assert sources["latency"].up
+    assert sources["latency"].find(Weaker) is None
     for name in (WINDOWS, RARE):
-        assert sources[name][0] == "off"
-        assert "the kernel's verifier refused the BPF program exhume_" in sources[name][1]
+        assert sources[name].state == "off"
+        assert "the kernel's verifier refused the BPF program exhume_" in sources[name].reason
     assert loaded.of_process() == before
 
 
 def test_a_kernel_that_takes_no_program_at_all_is_watched_from_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "unavailable", lambda: "bpf(2) is not permitted: it takes root")
     sources = watch()
-    assert sources["latency"] == ("on", "weaker, from /proc/PID/schedstat: bpf(2) is not permitted: it takes root")
-    assert sources[WINDOWS] == sources[RARE] == ("off", "bpf(2) is not permitted: it takes root")
+    refused = "bpf(2) is not permitted: it takes root"
+    assert sources["latency"].state == "partial"
+    assert sources["latency"].find(Weaker) == Weaker("/proc/PID/schedstat", refused)
+    assert sources[WINDOWS] == sources[RARE] == SourceState.off(Failed(refused))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_what_cannot_be_read_any_more_is_off_and_no_bug(monkeypatch: pytest.Monk
         raise error
 
     monkeypatch.setattr(Discover, "find", find)
-    assert watch(brief=True)["latency"] == ("off", str(error))
+    assert watch(brief=True)["latency"] == SourceState.off(Failed(str(error)))
 
 
 def test_a_bug_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +194,4 @@ def test_a_bug_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> Non
     it.start()
     it.join(60)
     assert isinstance(it.failure, ZeroDivisionError)
-    ((_, name, state, reason, _),) = [source for source in it.sources() if source[1] == "latency"]
-    assert (name, state) == ("latency", "off")
-    assert reason == "a bug in exhume, please report it: ZeroDivisionError: nothing"
+    assert {row.name: row.state for row in it.sources()}["latency"] == SourceState.off(Bug("ZeroDivisionError: nothing"))

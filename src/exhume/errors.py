@@ -32,3 +32,7 @@ class NotYet(ExhumeError):
 
 class Unreadable(ExhumeError):
     """A source that cannot be seen. Never fatal: the source is reported as off, with this text as the reason."""
+
+
+class NotPresent(Unreadable):
+    """The node does not run what the source reads, so that nothing is hidden."""

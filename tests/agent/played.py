@@ -8,19 +8,18 @@ from dataclasses import replace
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.http import Door, Page
-from exhume.findings.detectors import examine
-from exhume.findings.model import Finding, Span
+from exhume.findings.model import Facts, Finding, Span
+from exhume.findings.registry import examine
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.verdict.judge import judge
-from exhume.verdict.report import as_json
 from tests.incidents.recorded import BASE, SECOND, Recorded
 
 THRESHOLDS = Thresholds()
 _LATENCY = [0] * 27
 
 
-def _later(finding: Finding, by_ns: int) -> Finding:
+def _later(finding: Finding[Facts], by_ns: int) -> Finding[Facts]:
     spans = tuple(Span(span.core, span.start + by_ns, span.end + by_ns) for span in finding.spans)
     return replace(finding, start=finding.start + by_ns, end=finding.end + by_ns, spans=spans)
 
@@ -33,7 +32,7 @@ class Played:
         self._step_s = step_s
         self._steps = 0
         self._live, self._dying, self._per_second = 240, 300.0, 0.0
-        self._found: list[Finding] = []
+        self._found: list[Finding[Facts]] = []
         self.gathered.set("exhume_build_info", 1.0, "test")
         self.gathered.set("exhume_agent_resident_memory_bytes", 1e8)
         self.gathered.set("exhume_agent_disk_bytes", 1e8)
@@ -45,7 +44,7 @@ class Played:
         """What the agent would say after this recording; without its reset, if that is not to have happened."""
         findings = [one for examined in examine(recording, THRESHOLDS) for one in examined.findings]
         self.gathered.add(recording)
-        self.gathered.verdict(as_json(judge(recording, THRESHOLDS)), time.time())
+        self.gathered.verdict(judge(recording, THRESHOLDS), time.time())
         self._dying, self._per_second = float(dying), per_second
         self._found = [one for one in findings if reset or one.kind != "nic-reset"]
 

@@ -12,13 +12,26 @@ from exhume.agent.hierarchy import memory_hierarchy
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import EDGES_US, METRICS, MOST_DEVICES, OTHER, TOP, most_series
 from exhume.agent.standing import FRESH_S, Standing, worst
-from exhume.findings.model import Evidence, Finding, Severity, Span
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.cpu_throttled import CpuThrottled
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.leak_places import PlaceOwner
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Span
+from exhume.findings.nic_reset import NicReset
+from exhume.findings.oom import Oom
+from exhume.findings.steal import Steal
+from exhume.findings.zombie_memcgs import ZombieMemcgs
 from exhume.node.latency.histogram import BUCKETS
 from exhume.node.root import Root
 from exhume.recording.recording import labels
+from exhume.recording.source_state import SourceState, State
+from exhume.verdict.report import Health, Report
 from tests.agent.made import NODE, SECOND, batch, logged, memcg, waited, walked
 from tests.examples import examples
+from tests.findings.facts import finding
 from tests.trees import Tree
+from tests.verdict.made import report as made_report
 
 ENA = "ena 0000:20:03.0 eth0: "
 DONE = "ena 0000:20:03.0: Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g"
@@ -40,11 +53,6 @@ def counted(gathered: Gathered) -> dict[tuple[str, ...], float]:
 
 def series(gathered: Gathered) -> int:
     return sum(map(len, gathered.values.values())) + len(gathered.histograms) * (len(EDGES_US) + 3)
-
-
-def finding(kind: str, severity: Severity = "warning", subject: str = "s", spans: Any = (), **evidence: Any) -> Finding:
-    told = tuple(Evidence(what, one, "", "") for what, one in evidence.items())
-    return Finding(kind, subject, severity, 0, SECOND, "summary", told, tuple(spans))
 
 
 NAMES = ("vmstat_pgscan_direct", "cpu_throttled_ns", "cpu_periods", "pressure_us", "samples_lost", "rows_lost", "own_cpu_ns")
@@ -78,7 +86,7 @@ def test_counters_never_go_back_whatever_resets_vanishes_or_steps(batches: list[
         for what, stage, device, histogram in waits:
             waited(seen, what, device, histogram, sum(histogram), stage)
         gathered.add(seen)
-        gathered.judged([finding("core-saturated", spans=[Span(core, s, s + n) for core, s, n in spans])])
+        gathered.judged([finding(CoreSaturated, spans=[Span(core, s, s + n) for core, s, n in spans])])
         now = counted(gathered)
         assert all(now[key] >= one for key, one in before.items())
         assert (value(gathered, "exhume_memory_cgroup_leak_rate") or 0.0) >= 0.0
@@ -183,11 +191,11 @@ def test_zombies_that_are_too_few_to_be_named_are_of_no_source_any_more() -> Non
 def test_a_gauge_whose_source_is_off_for_a_minute_is_absent_and_a_counter_stands_still() -> None:
     gathered = Gathered(2)
 
-    def told(at: int, state: str) -> None:
+    def told(at: int, state: State) -> None:
         rows = batch(at)
         for name in ("memcg", "units"):
-            rows["sources"].add(at * SECOND, name, state, "", 0)
-        if state == "on":
+            rows.add_source(at * SECOND, name, SourceState(state))
+        if state != "off":
             memcg(rows, at, 240, 100 + at)
         rows["cgroup_events"].add(at * SECOND, "mkdir", 0, 7, 1, "/x", 1, "systemd")
         gathered.add(rows)
@@ -195,7 +203,7 @@ def test_a_gauge_whose_source_is_off_for_a_minute_is_absent_and_a_counter_stands
     gauges = ("exhume_memory_cgroups", "exhume_memory_cgroup_leak_rate", "exhume_zombie_memory_cgroup_bytes")
     for at in (0, 40, 80):
         told(at, "on")
-    gathered.judged([finding("crash-loop", subject="u", period=1.0)])
+    gathered.judged([finding(CrashLoop, subject="u", period_s=1.0)])
     told(90, "off")
     told(100, "on")  # it hung for a moment
     for at in (110, 169):
@@ -205,7 +213,8 @@ def test_a_gauge_whose_source_is_off_for_a_minute_is_absent_and_a_counter_stands
     assert not any(gathered.values[name] for name in gauges)
     assert value(gathered, "exhume_memory_cgroup_changes_total", "made") == 8
     assert value(gathered, "exhume_crash_loop_restarts_rate", "u") == 1.0
-    told(180, "on")
+    told(180, "partial")
+    assert value(gathered, "exhume_source_up", "memcg") == 1.0
     assert value(gathered, "exhume_memory_cgroups", "dying", "v1") == 280
     assert value(gathered, "exhume_memory_cgroup_leak_rate") is None
 
@@ -289,9 +298,9 @@ def test_a_full_core_is_counted_once_however_often_it_is_seen() -> None:
     gathered = Gathered(4)
     spans = [Span(2, 10 * SECOND, 14 * SECOND)]
     for _ in range(5):
-        gathered.judged([finding("core-saturated", spans=spans)])
-    gathered.judged([finding("core-saturated", spans=[Span(2, 10 * SECOND, 16 * SECOND), Span(2, 20 * SECOND, 21 * SECOND)])])
-    gathered.judged([finding("core-saturated", "info", spans=[Span(2, 30 * SECOND, 40 * SECOND)])])
+        gathered.judged([finding(CoreSaturated, spans=spans)])
+    gathered.judged([finding(CoreSaturated, spans=[Span(2, 10 * SECOND, 16 * SECOND), Span(2, 20 * SECOND, 21 * SECOND)])])
+    gathered.judged([finding(CoreSaturated, "info", spans=[Span(2, 30 * SECOND, 40 * SECOND)])])
     assert value(gathered, "exhume_core_saturated_seconds_total", "2") == 7.0
     assert value(gathered, "exhume_core_saturated_episodes_total", "2") == 2.0
 
@@ -299,10 +308,10 @@ def test_a_full_core_is_counted_once_however_often_it_is_seen() -> None:
 def test_crash_loops_have_their_rate_and_whether_they_leak() -> None:
     gathered = Gathered(2)
     found = [
-        finding("crash-loop", subject="ecs.service", period=10.0, unreleased=3),
-        finding("crash-loop", subject="tidy.service", period=2.0),
-        finding("crash-loop", subject="agent.service", period=5.0),
-        finding("memcg-leak", subject="/x", unit="agent.service"),
+        finding(CrashLoop, subject="ecs.service", period_s=10.0, unreleased=3),
+        finding(CrashLoop, subject="tidy.service", period_s=2.0),
+        finding(CrashLoop, subject="agent.service", period_s=5.0),
+        finding(MemcgLeak, subject="/x", owner=PlaceOwner(unit="agent.service")),
     ]
     gathered.judged(found)
     assert value(gathered, "exhume_crash_loop_restarts_rate", "ecs.service") == 0.1
@@ -315,9 +324,9 @@ def test_crash_loops_have_their_rate_and_whether_they_leak() -> None:
 
 def test_of_more_crash_loops_than_there_is_room_for_those_that_leak_are_told() -> None:
     gathered = Gathered(2)
-    found = [finding("crash-loop", subject=f"fast{i}.service", period=1.0) for i in range(5)]
-    more = [finding("crash-loop", subject=f"slow{i}.service", period=5.0) for i in range(30)]
-    gathered.judged(found, [*found, *more, finding("crash-loop", subject="ecs.service", period=600.0, unreleased=1)])
+    found = [finding(CrashLoop, subject=f"fast{i}.service", period_s=1.0) for i in range(5)]
+    more = [finding(CrashLoop, subject=f"slow{i}.service", period_s=5.0) for i in range(30)]
+    gathered.judged(found, [*found, *more, finding(CrashLoop, subject="ecs.service", period_s=600.0, unreleased=1)])
     told = gathered.values["exhume_crash_loop_restarts_rate"]
     assert len(told) == TOP
     assert value(gathered, "exhume_crash_loop_leaks", "ecs.service") == 1.0
@@ -331,7 +340,7 @@ def test_cores_that_have_no_series_of_their_own_are_counted_together() -> None:
     assert (value(gathered, seconds, "510"), value(gathered, seconds, OTHER)) == (0.0, 0.0)
     spans = [Span(core, 10 * SECOND, 14 * SECOND) for core in (-1, 3, 511, 600, 767)]
     for _ in range(2):
-        gathered.judged([finding("core-saturated", spans=spans)])
+        gathered.judged([finding(CoreSaturated, spans=spans)])
     assert (value(gathered, seconds, "3"), value(gathered, seconds, OTHER)) == (4.0, 12.0)
     assert value(gathered, "exhume_core_saturated_episodes_total", OTHER) == 3.0
     assert len(gathered.values[seconds]) == METRICS[seconds].most
@@ -341,8 +350,8 @@ KINDS = ("core-saturated", "nic-reset", "cpu-full")
 """That make an incident."""
 
 
-def report(health: str, cause: str | None = "memcg-leak") -> dict[str, Any]:
-    return {"health": health, "verdict": {"cause": cause, "subject": "/ecs", "confidence": 0.9 if cause else 0.0}}
+def report(health: Health, cause: str | None = "memcg-leak") -> Report:
+    return made_report(health=health, cause=cause, subject="/ecs", confidence=0.9 if cause else 0.0)
 
 
 def health(gathered: Gathered) -> str:
@@ -356,16 +365,16 @@ def test_health_follows_findings_and_a_fresh_verdict_that_saw_more() -> None:
     assert health(gathered) == "unknown"
     standing.found([], KINDS, 0.0)
     assert health(gathered) == "healthy"
-    standing.found([finding("core-saturated")], KINDS, 5.0)
+    standing.found([finding(CoreSaturated)], KINDS, 5.0)
     assert health(gathered) == "warning"
     standing.verdict(report("critical"), 6.0, 1_800_000_000.0)
     assert health(gathered) == "critical"
     assert value(gathered, "exhume_verdict_confidence", "memcg-leak", "/ecs") == 0.9
-    standing.found([finding("core-saturated")], KINDS, 10.0)
+    standing.found([finding(CoreSaturated)], KINDS, 10.0)
     assert health(gathered) == "critical"
-    standing.found([finding("core-saturated")], KINDS, 6.0 + FRESH_S)
+    standing.found([finding(CoreSaturated)], KINDS, 6.0 + FRESH_S)
     assert health(gathered) == "warning"
-    standing.found([finding("nic-reset", "critical")], KINDS, 70.0)
+    standing.found([finding(NicReset, "critical")], KINDS, 70.0)
     assert health(gathered) == "critical"
     standing.found([], KINDS, 75.0)
     assert health(gathered) == "healthy"
@@ -386,13 +395,13 @@ def test_a_verdict_that_comes_after_everything_is_well_again_lasts_until_the_nex
 def test_what_makes_no_incident_is_the_nodes_health_as_exhume_check_says_it_and_a_tenants_affair_is_not() -> None:
     gathered = Gathered(2)
     standing = Standing(gathered)
-    standing.found([finding("memcg-leak")], KINDS, 0.0)
+    standing.found([finding(MemcgLeak)], KINDS, 0.0)
     assert health(gathered) == "warning"
-    standing.found([finding("oom", "critical"), finding("zombie-memcgs")], KINDS, 10.0, looked=False)
+    standing.found([finding(Oom, "critical"), finding(ZombieMemcgs)], KINDS, 10.0, looked=False)
     assert health(gathered) == "critical"
-    standing.found([finding("cpu-throttled"), finding("memcg-leak", "info")], KINDS, 20.0)
+    standing.found([finding(CpuThrottled), finding(MemcgLeak, "info")], KINDS, 20.0)
     assert health(gathered) == "healthy"
-    standing.found([finding("cpu-throttled")], KINDS, 30.0, looked=False)
+    standing.found([finding(CpuThrottled)], KINDS, 30.0, looked=False)
     assert health(gathered) == "unknown"
 
 
@@ -401,16 +410,16 @@ def test_a_verdict_stands_while_its_cause_does_and_no_other_condition_keeps_it()
     standing = Standing(gathered)
     for cause, stays in (("memcg-leak", True), ("cpu-full", False)):
         standing.verdict(report("warning", cause), 0.0, 5.0)
-        standing.found([finding("nic-reset"), finding("memcg-leak")], KINDS, 1.0)
+        standing.found([finding(NicReset), finding(MemcgLeak)], KINDS, 1.0)
         assert gathered.values["exhume_verdict_confidence"]
-        standing.found([finding("memcg-leak")], KINDS, 90.0)  # what made the incident is over, the leak is not
+        standing.found([finding(MemcgLeak)], KINDS, 90.0)  # what made the incident is over, the leak is not
         assert bool(gathered.values["exhume_verdict_confidence"]) is stays
         assert health(gathered) == "warning"
 
 
 def test_the_worst_finding_is_the_health() -> None:
-    assert worst([]) == worst([finding("steal", "info")]) == "healthy"
-    assert worst([finding("steal"), finding("oom", "critical"), finding("oom", "info")]) == "critical"
+    assert worst([]) == worst([finding(Steal, "info")]) == "healthy"
+    assert worst([finding(Steal), finding(Oom, "critical"), finding(Oom, "info")]) == "critical"
 
 
 def test_a_large_node_and_floods_of_hostile_names_stay_within_the_bound() -> None:
@@ -426,12 +435,12 @@ def test_a_large_node_and_floods_of_hostile_names_stay_within_the_bound() -> Non
         for i in range(200):
             waited(rows, "napi", f"e\u202e{i}", [1] * BUCKETS, 5)
             waited(rows, f"w{i}", f"e{i}", [1] * BUCKETS, 5, "stall")
-            rows["sources"].add(at * SECOND, f"source{i}", "on", "", 0)
+            rows.add_source(at * SECOND, f"source{i}", SourceState("on"))
             rows["events"].add(at * SECOND, "nic-reset-done", f"eth\n{i}", "critical", "x", ())
             rows.count(at * SECOND, "rows_lost", at, labels(reason=f"\x00{i}"))
         gathered.add(rows)
-        found = [finding("crash-loop", subject=f"u{i}", period=1.0) for i in range(500)]
-        gathered.judged([*found, finding("core-saturated", spans=[Span(core, at, at + 1) for core in range(4096)])])
+        found = [finding(CrashLoop, subject=f"u{i}", period_s=1.0) for i in range(500)]
+        gathered.judged([*found, finding(CoreSaturated, spans=[Span(core, at, at + 1) for core in range(4096)])])
         for i in range(100):
             gathered.incident(f"kind{i}")
     for name, metric in METRICS.items():

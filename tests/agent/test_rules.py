@@ -20,7 +20,7 @@ from exhume.agent.rules_fleet import RECORDS
 from exhume.cli.main import command_parser, main
 from exhume.errors import UsageError
 from exhume.findings.model import SEVERITIES
-from exhume.verdict import kinds
+from exhume.findings.registry import BY_NAME
 from exhume.verdict.policy import DRIFTS
 from tests.agent import rule_cases_agent, rule_cases_exporters, rule_cases_fleet
 from tests.agent.deployed import DEPLOY, EXPORTERS, FILES
@@ -65,7 +65,7 @@ def _of(edition: str, name: str) -> list[Case]:
 # Values of labels as the code has them, for every matcher of every rule.
 VALUES = {
     ("exhume_audit_drift", "kind"): DRIFTS,
-    ("exhume_findings", "kind"): kinds.ALL,
+    ("exhume_findings", "kind"): tuple(BY_NAME),
     ("exhume_findings", "severity"): SEVERITIES,
     ("exhume_memory_cgroups", "state"): ("live", "dying"),
     ("exhume_reclaim_pages_total", "by"): tuple(by for by, _ in _RECLAIM.values()),

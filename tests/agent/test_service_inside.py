@@ -18,14 +18,21 @@ from exhume.agent.service import Service
 from exhume.agent.settings import Audit, Settings
 from exhume.cli import agent
 from exhume.errors import UsageError
-from exhume.findings.model import Examined, Finding
+from exhume.findings import core_saturated
+from exhume.findings import oom as oom_kills
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Examined, Facts, Finding
+from exhume.findings.oom import Oom
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import sources
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
+from exhume.recording.source_state import SourceState
 from tests.agent.made import SECOND, batch
 from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
+from tests.findings.facts import finding
+from tests.verdict.made import report
 
 
 class Inside:
@@ -67,12 +74,12 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     made.run(lambda: True)
 
 
-def oom(end: int) -> Finding:
-    return Finding("oom", "/pod", "critical", end - 1, end, "a process was killed", ())
+def oom(end: int) -> Finding[Facts]:
+    return finding(Oom, "critical", "/pod", end=end)
 
 
-def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
-    monkeypatch.setattr(judging, "DETECTORS", (lambda *_: Examined("oom", findings),))
+def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding[Facts]) -> None:
+    monkeypatch.setattr(judging, "KINDS", (replace(oom_kills.KIND, detect=lambda *_: Examined(Oom.kind, findings)),))
 
 
 def test_settings_that_come_while_the_recorder_begins_anew_are_not_lost(inside: Inside) -> None:
@@ -89,7 +96,7 @@ def test_settings_that_come_while_the_recorder_begins_anew_are_not_lost(inside: 
 def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    observed: list[Finding] = []
+    observed: list[Finding[Facts]] = []
     monkeypatch.setattr(inside.service._cluster, "observe", observed.extend)
     inside.service.gathered.add(batch(100))
     found(monkeypatch, oom(50 * SECOND), new := oom(101 * SECOND))
@@ -101,7 +108,7 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     seen = batch(103)
     assert inside.service._judge(seen) == []
     assert inside.value("exhume_node_health", "unknown") == 1.0  # nobody saw the cores
-    seen["sources"].add(103 * SECOND, "cpu", "on", "", 0)
+    seen.add_source(103 * SECOND, "cpu", SourceState("on"))
     assert inside.service._judge(seen) == []
     assert inside.value("exhume_node_health", "healthy") == 1.0
 
@@ -109,7 +116,7 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
 def test_a_leak_is_no_incident_of_these_kinds_and_the_node_is_not_healthy(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found(monkeypatch, Finding("memcg-leak", "/docker", "warning", 101 * SECOND, 102 * SECOND, "it leaks", ()))
+    found(monkeypatch, finding(MemcgLeak, subject="/docker", end=102 * SECOND))
     assert inside.service._judge(batch(102)) == []
     assert inside.value("exhume_node_health", "warning") == 1.0
 
@@ -140,8 +147,8 @@ def test_what_goes_on_is_asked_for_again_unless_verdicts_are_given_up(inside: In
 
 
 def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Inside) -> None:
-    report = {"health": "critical", "verdict": {"cause": "memcg-walk", "subject": "/ecs", "confidence": 0.9, "summary": "s"}}
-    inside.service._verdicts._given(Case(Incident("oom", "/pod", 1, 2, "killed"), renewed=True), report)
+    case = Case(Incident("oom", "/pod", 1, 2, "killed"), renewed=True)
+    inside.service._verdicts._given(case, report(cause="memcg-walk", subject="/ecs", summary="s"))
     assert (inside.value("exhume_verdict_timestamp_seconds") or 0.0) > 1_700_000_000.0
     assert inside.said == []
 
@@ -173,10 +180,9 @@ def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monk
     def fails(*_: Any) -> Examined:
         raise ZeroDivisionError("no cores")
 
-    fails.__module__ = "exhume.findings.core_saturated"
     found(monkeypatch, oom(101 * SECOND))
-    sees = vars(judging)["DETECTORS"]
-    monkeypatch.setattr(judging, "DETECTORS", (fails, *sees))
+    sees = vars(judging)["KINDS"]
+    monkeypatch.setattr(judging, "KINDS", (replace(core_saturated.KIND, detect=fails), *sees))
     at = "exhume_agent_judged_timestamp_seconds"
     assert (inside.value(at) or 0.0) > 1_700_000_000.0  # it begins with the agent
     inside.service.gathered.set(at, 0.0)
@@ -184,7 +190,7 @@ def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monk
         assert len(inside.service._judge(batch(102))) == 1
     assert inside.said == ["could not judge core-saturated (ZeroDivisionError: no cores); the others go on"]
     assert inside.value(at) == 0.0
-    monkeypatch.setattr(judging, "DETECTORS", sees)
+    monkeypatch.setattr(judging, "KINDS", sees)
     assert len(inside.service._judge(batch(103))) == 1
     assert (inside.value(at) or 0.0) > 1_700_000_000.0
 

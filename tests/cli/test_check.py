@@ -17,6 +17,7 @@ from exhume.cli.report_text import render
 from exhume.cli.terminal import Style
 from exhume.cli.watch import changes
 from exhume.findings.thresholds import Thresholds
+from exhume.recording.source_state import ContainerOnly, Failed, Gap, Note, NotNamed, SourceState
 from exhume.verdict.judge import judge
 from tests.findings import made
 from tests.trees import Moving, incident, kmsg, process_stat
@@ -110,7 +111,7 @@ def test_this_machine_is_judged() -> None:
     done = check("--for", "500ms", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == {"healthy": 0, "warning": 1, "critical": 2}[report["health"]]
-    on = {source["name"] for source in report["sources"] if source["state"] == "on"}
+    on = {source["name"] for source in report["sources"] if source["state"] != "off"}
     assert {"cpu", "vmstat", "meminfo", "softnet", "interrupts", "processes"} <= on
     assert report["node"]["cpus"] == os.cpu_count()
     assert report["window"]["start"] < report["window"]["end"]
@@ -134,7 +135,7 @@ def test_without_privileges_there_are_fewer_sources_and_no_traceback() -> None:
     assert "Traceback" not in done.stderr
     report = json.loads(done.stdout)
     assert done.returncode in (0, 1, 2)
-    assert {"cpu", "vmstat"} <= {source["name"] for source in report["sources"] if source["state"] == "on"}
+    assert {"cpu", "vmstat"} <= {source["name"] for source in report["sources"] if source["state"] != "off"}
     assert all(source["reason"] for source in report["sources"] if source["state"] == "off")
 
 
@@ -172,6 +173,27 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
         judge(incident_recording(), Thresholds()), Style(sys.stdout, colour=False), columns, verbose=True, evidence=True
     )
     assert max(len(line) for line in text.splitlines()) <= columns
+
+
+def test_sources_that_see_a_part_are_told_apart_from_those_that_are_off() -> None:
+    import sys as system
+
+    recording = made.recording(cpus=2)
+    made.cores(recording, 3.0, {})
+    recording.add_source(0, "processes", SourceState.read((ContainerOnly("processes"),)))
+    recording.add_source(0, "zombies", SourceState.read((NotNamed("because it takes root"), Note("counted by cgroup.stat"))))
+    recording.add_source(0, "latency", SourceState.read((Gap(120),)))
+    recording.add_source(0, "nic", SourceState.off(Failed("no device")))
+    report = judge(recording, Thresholds())
+    total = len(report.sources)
+    short = render(report, Style(system.stdout, colour=False), 400)
+    assert f"{total - 1} of {total} sources (off: nic; in part: processes, zombies)" in short
+    long = render(report, Style(system.stdout, colour=False), 400, verbose=True)
+    assert (
+        f"{total - 1} of {total} sources. Off: nic (no device). In part: processes (only this container's processes are "
+        "visible); zombies (not named, because it takes root; counted by cgroup.stat)"
+    ) in long
+    assert "latency: 0.0 ms of CPU. looked 120 ms apart at worst" in long
 
 
 def test_watch_marks_what_changed() -> None:

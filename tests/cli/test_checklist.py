@@ -177,7 +177,7 @@ def test_a_stopped_culprit_of_a_real_systemd_is_open_until_it_is_disabled() -> N
 
 
 def test_who_is_accused_by_nobody_need_not_be_disabled(well: Report, sick: Report) -> None:
-    assert steps.disable(known(well, units={})).state == "not needed"
+    assert steps.disable(known(well, units={})).state == "not-needed"
     nobody = replace(sick, verdict=replace(sick.verdict, subject="", culprits=()))
     assert steps.disable(known(nobody, units={})).state == "open"
     done = known(sick, units=OFF, done=(("20260101-120000", '{"unit":"ecs.service"}'),))
@@ -211,7 +211,7 @@ def test_any_audit_is_evidence_of_one(document: dict[str, object]) -> None:
 def test_the_next_step_is_the_first_that_is_open(sick: Report, passed: Proof) -> None:
     made = checklist(known(sick, cgroups="v1", zombies=68_440, live=240, places=(("/docker/<id>", 68_000),), audit={}))
     assert made.next is not None
-    assert made.next.name == "disable what leaks"
+    assert made.next.id == "disable"
     whole = known(
         sick, cgroups="v1", zombies=50, live=240, audit={}, units=OFF, proof=passed,
         policy=Policy((Listed("sshd.service", owner="platform"),)),
@@ -223,14 +223,14 @@ def test_the_next_step_is_the_first_that_is_open(sick: Report, passed: Proof) ->
 def test_a_fix_that_was_interrupted_comes_first(well: Report) -> None:
     made = checklist(known(well, unfinished=("20260101-120000", "ecs.service", "interrupted")))
     assert made.next is made.steps[0]
-    assert made.steps[0].name == "finish what was begun"
+    assert made.steps[0].id == "finish"
     assert made.steps[0].command == "sudo exhume fix --resume 20260101-120000"
     assert render(made, Style(sys.stdout, False), 80).startswith("1. open        finish what was begun\n")
     undoing = checklist(known(well, unfinished=("20260101-120000", "x\x1b", "undoing"))).steps[0]
     assert undoing.command == "sudo exhume undo 20260101-120000"
     assert "\x1b" not in undoing.evidence
     assert "is not known: it is damaged" in checklist(known(well, why={"done": "it is damaged"})).steps[0].evidence
-    assert checklist(known(well)).steps[0].name == "know the cgroup version"
+    assert checklist(known(well)).steps[0].id == "cgroup-version"
 
 
 def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path
     hanging = read().unfinished
     assert hanging is not None
     assert hanging[1:] == ("ecs.service", "interrupted")
-    assert checklist(read()).steps[0].name == "finish what was begun"
+    assert checklist(read()).steps[0].id == "finish"
     with pytest.raises(Refused, match="resume or undo it"):
         carry_out.apply(plan, made(tmp_path), Consent(True))
     assert carry_out.resume(made(tmp_path)).exit_code == 0
@@ -269,10 +269,10 @@ def test_what_was_begun_and_what_stands_is_read_from_the_journals(tmp_path: Path
 
 
 def test_hostile_evidence_is_shown_harmless() -> None:
-    made = steps.Checklist("a`b\x1b", (Step("one", "open", "x\x1b[31m <img> [a](b) `c`", "exhume check"),))
+    made = steps.Checklist("a`b\x1b", (Step("scan", "open", "x\x1b[31m <img> [a](b) `c`", "exhume check"),))
     for text in (markdown(made), render(made, Style(sys.stdout, False), 60)):
         assert "\x1b" not in text
-    assert "- [ ] **one**" in markdown(made)
+    assert "- [ ] **count and name the zombies**" in markdown(made)
     assert "\\<img\\>" in markdown(made)
 
 
@@ -285,11 +285,11 @@ def test_a_node_is_walked_through_its_steps(tmp_path: Path, capsys: CAPTURE, pas
     argv = ["checklist", "--host", str(host), "--dir", recording]
     assert main([*argv, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "exhume.checklist/1"
-    found = {step["name"]: step for step in document["steps"]}
-    assert found["know the cgroup version"]["state"] == "done"
-    assert "ecs.service" in found["find the cause before adding nodes"]["evidence"]
-    assert found["let the zombies go"]["state"] == "open"
+    assert document["schema"] == "exhume.checklist/2"
+    found = {step["id"]: step for step in document["steps"]}
+    assert found["cgroup-version"]["state"] == "done"
+    assert "ecs.service" in found["correlate"]["evidence"]
+    assert found["clean-up"]["state"] == "open"
     counts = {"starts": 30, "harmful": 1, "unused": 4, "needed": 25}
     (state / "audit.json").write_text(json.dumps({"schema": "exhume.audit/1", "counts": counts}))
     (state / "proof.json").write_text(json.dumps(as_json(passed)))
@@ -326,4 +326,4 @@ def test_what_is_not_there_leaves_its_reason(tmp_path: Path) -> None:
     found = gathered(Root(str(tmp_path)), str(tmp_path / "none"), Thresholds(), str(tmp_path / "state"))
     assert found.zombies is None
     assert {"zombies", "report", "audit", "proof", "policy"} <= found.why.keys()
-    assert all(step.state in ("open", "not needed") for step in checklist(found).steps)
+    assert all(step.state in ("open", "not-needed") for step in checklist(found).steps)

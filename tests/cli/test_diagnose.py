@@ -17,13 +17,13 @@ from exhume.cli.main import command_parser, main
 from exhume.cli.report_text import render as check_text
 from exhume.cli.report_text import safe
 from exhume.cli.terminal import Style
+from exhume.findings.kind import Culprit
+from exhume.findings.registry import CAUSES, TENANTS
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import sentences
 from exhume.recording.folder import Folder
 from exhume.recording.recording import labels
 from exhume.verdict.judge import judge
-from exhume.verdict.kinds import CAUSES, TENANTS
-from exhume.verdict.report import Culprit
 from tests.findings import made
 from tests.pictures.test_report_html import seen
 from tests.pictures.told import BEGIN, REAL, SECOND, Names, told, write
@@ -153,7 +153,7 @@ def test_verbose_has_every_finding_and_evidence_every_number(one: str, capsys: C
 
 def test_as_json_it_is_a_report(one: str, capsys: CAPTURE) -> None:
     report = json.loads(diagnosed(capsys, one, "--json"))
-    assert report["schema"] == "exhume.report/1"
+    assert report["schema"] == "exhume.report/2"
     assert report["health"] == "critical"
     assert report["node"]["cpus"] == 96
     (incident,) = report["incidents"]

@@ -11,10 +11,15 @@ import pytest
 
 from exhume.cli.main import main
 from exhume.cli.report_text import do_now
-from exhume.findings.model import Finding
-from exhume.verdict.hypotheses.fixing import fix_unit
-from exhume.verdict.report import Verdict
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding
+from exhume.findings.unit_fix import fix_unit
+from exhume.recording.recording import Node
+from exhume.verdict.report import Verdict, as_json
+from tests.findings.facts import facts, finding
 from tests.remedy.pretended import pretend_cgroups
+from tests.verdict.made import report
 
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"
 WANTS = f"{ETC}/multi-user.target.wants/ecs.service"
@@ -43,6 +48,12 @@ def tree(root: Path) -> dict[str, str]:
 
 def run(root: Path, *argv: str) -> int:
     return main([argv[0], *argv[1:], "--host", str(root)])
+
+
+def written(path: Path, *findings: Finding[Facts], hostname: str = "", boot_id: str = "") -> str:
+    """A report of that node as a file."""
+    path.write_text(json.dumps(as_json(report(*findings, node=Node(hostname, boot_id, "", "", 0)))))
+    return str(path)
 
 
 def test_a_plan_is_printed_and_nothing_is_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,13 +131,10 @@ def test_on_a_terminal_it_is_asked(root: Path, answer: str, code: int) -> None:
 def test_what_cannot_be_undone_is_skipped_and_named(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = tmp_path / "report.json"
     (pretend_cgroups(root, monkeypatch) / "leaked/empty").mkdir(parents=True)
-    directory = {"what": "directory", "value": "/sys/fs/cgroup/memory/leaked"}
-    leaked = {"id": "f1", "kind": "cgroup-dirs-leak", "subject": "/leaked", "severity": "warning", "evidence": [directory]}
-    told = {"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-7"}, "findings": [leaked]}
-    report.write_text(json.dumps(told))
-    assert run(root, "fix", "--from", str(report), "--apply", "--yes") == 0
+    leaked = finding(CgroupDirsLeak, subject="/leaked", directory="/sys/fs/cgroup/memory/leaked")
+    path = written(tmp_path / "report.json", leaked, hostname="node-7")
+    assert run(root, "fix", "--from", path, "--apply", "--yes") == 0
     said = capsys.readouterr().out
     assert "cannot be undone" in said
     assert "Not done, because it cannot be undone: remove-empty-cgroups /sys/fs/cgroup/memory/leaked." in said
@@ -135,12 +143,11 @@ def test_what_cannot_be_undone_is_skipped_and_named(
 def test_a_report_of_another_node_is_read_and_not_carried_out(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "node": {"hostname": "node-8"}}))
+    path = written(tmp_path / "report.json", hostname="node-8")
     before = tree(root)
-    assert run(root, "fix", "ecs.service", "--from", str(report)) == 0
+    assert run(root, "fix", "ecs.service", "--from", path) == 0
     assert "the report is of node-8, and this is node-7" in capsys.readouterr().err
-    assert run(root, "fix", "ecs.service", "--from", str(report), "--apply", "--yes") == 2
+    assert run(root, "fix", "ecs.service", "--from", path, "--apply", "--yes") == 2
     assert tree(root) == before
 
 
@@ -163,11 +170,10 @@ def test_a_report_that_may_be_any_nodes_is_read_and_not_carried_out(
     if "boot_id" in here:
         (root / "proc/sys/kernel/random").mkdir(parents=True)
         (root / "proc/sys/kernel/random/boot_id").write_text(here["boot_id"] + "\n")
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"schema": "exhume.report/1", "verdict": {"cause": None}, "node": there}))
+    path = written(tmp_path / "report.json", **there)
     before = tree(root)
-    assert run(root, "fix", "ecs.service", "--from", str(report)) == 0
-    assert run(root, "fix", "ecs.service", "--from", str(report), "--apply", "--yes") == code
+    assert run(root, "fix", "ecs.service", "--from", path) == 0
+    assert run(root, "fix", "ecs.service", "--from", path, "--apply", "--yes") == code
     assert ("is not known" in capsys.readouterr().err) == (code == 2)
     assert (tree(root) == before) == (code == 2)
 
@@ -240,9 +246,9 @@ def test_an_empty_history_is_a_sentence(root: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "Nothing was done to this node by exhume.\n"
 
 
-@pytest.mark.parametrize(("unit", "told"), [("ecs.service", True), ("a.slice", False), ("x\x1b.service", False), (None, False)])
-def test_a_verdict_that_blames_a_unit_says_what_to_do_now(unit: str | None, told: bool) -> None:
-    leak = Finding("memcg-leak", "x", "critical", 0, 1, "it leaks")
+@pytest.mark.parametrize(("unit", "told"), [("ecs.service", True), ("a.slice", False), ("x\x1b.service", False), ("", False)])
+def test_a_verdict_that_blames_a_unit_says_what_to_do_now(unit: str, told: bool) -> None:
+    leak = facts(MemcgLeak, "x")
     verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=tuple(fix_unit(leak, unit, leaks=True)))
     assert do_now(verdict) == (
         [

@@ -4,25 +4,30 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from exhume.cli.main import main
-from exhume.pictures.sentences import next_steps, to_do
-from exhume.verdict.report import Remedy, Verdict
+from exhume.findings.kind import Remedy
+from exhume.findings.leak_places import PlaceOwner
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding
+from exhume.pictures.sentences import to_do
+from exhume.recording.recording import Node
+from exhume.verdict.report import Verdict, as_json
 from tests.cli.test_fix import ETC, LIB, root, run, tree
+from tests.findings.facts import finding
+from tests.verdict.made import report
 
 __all__ = ["root"]  # a fixture
 CAPTURE = pytest.CaptureFixture[str]
 
 
-def told(path: Path, health: str, *findings: Mapping[str, object], cause: str | None = None) -> str:
-    chain = [{"finding": one["id"]} for one in findings] if cause else []
-    verdict = {"cause": cause, "summary": "it is so", "chain": chain}
-    report = {"schema": "exhume.report/1", "health": health, "verdict": verdict, "findings": findings}
-    path.write_text(json.dumps({**report, "node": {"hostname": "node-7"}}))
+def written(path: Path, health: str, *findings: Finding[Facts], cause: str | None = None) -> str:
+    """A report as a file. Its health may be any text."""
+    node = Node("node-7", "", "", "", 0)
+    path.write_text(json.dumps({**as_json(report(*findings, cause=cause, summary="it is so", node=node)), "health": health}))
     return str(path)
 
 
@@ -39,11 +44,11 @@ def told(path: Path, health: str, *findings: Mapping[str, object], cause: str | 
 def test_only_a_node_that_was_seen_to_be_well_is_zero(
     root: Path, tmp_path: Path, capsys: CAPTURE, health: str, code: int, said: str
 ) -> None:
-    report = told(tmp_path / "report.json", health)
+    path = written(tmp_path / "report.json", health)
     for more in ((), ("--apply", "--yes")):
-        assert run(root, "fix", "--from", report, *more) == code
+        assert run(root, "fix", "--from", path, *more) == code
         assert said in capsys.readouterr().out
-    assert run(root, "fix", "--from", report, "--json") == code
+    assert run(root, "fix", "--from", path, "--json") == code
     assert json.loads(capsys.readouterr().out)["steps"] == []
 
 
@@ -51,8 +56,8 @@ def test_only_a_node_that_was_seen_to_be_well_is_zero(
 def test_a_kind_that_was_looked_for_and_not_found_is_settled(
     root: Path, tmp_path: Path, capsys: CAPTURE, health: str, code: int
 ) -> None:
-    report = told(tmp_path / "report.json", health)
-    assert run(root, "fix", "defunct-processes", "--from", report) == code
+    path = written(tmp_path / "report.json", health)
+    assert run(root, "fix", "defunct-processes", "--from", path) == code
     assert ("the report has no defunct-processes" in capsys.readouterr().out) is (code == 0)
 
 
@@ -63,9 +68,8 @@ def test_of_an_image_that_does_not_run_a_unit_must_be_named(root: Path, capsys: 
 
 def test_what_is_left_to_people_is_no_success(root: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     pod = "/kubepods/pod12345678-1234-1234-1234-123456789abc"
-    leak = {"id": "f1", "kind": "memcg-leak", "subject": pod, "severity": "critical", "summary": "a pod leaks"}
-    report = told(tmp_path / "report.json", "critical", leak, cause="memcg-leak")
-    assert run(root, "fix", "--from", report) == 3
+    leak = finding(MemcgLeak, "critical", pod)
+    assert run(root, "fix", "--from", written(tmp_path / "report.json", "critical", leak, cause="memcg-leak")) == 3
     said = " ".join(capsys.readouterr().out.split())
     assert "its workload in the cluster" in said
     assert "Nothing was found that exhume could do here; what helps is above." in said
@@ -80,9 +84,9 @@ def test_twice_applied_is_once_applied(root: Path, tmp_path: Path, capsys: CAPTU
         said = capsys.readouterr().out
         assert said.startswith("Plan for ecs.service: no steps\n")
         assert "So already\n  ecs.service is masked already\n\nNothing is left to do.\n" in said
-    leak = {"id": "f1", "kind": "memcg-leak", "subject": "/system.slice/ecs.service", "severity": "critical"}
-    report = told(tmp_path / "report.json", "critical", leak, cause="memcg-leak")
-    assert run(root, "fix", "--from", report, "--apply", "--yes") == 0
+    leak = finding(MemcgLeak, "critical", "/system.slice/ecs.service", owner=PlaceOwner(unit="ecs.service"))
+    path = written(tmp_path / "report.json", "critical", leak, cause="memcg-leak")
+    assert run(root, "fix", "--from", path, "--apply", "--yes") == 0
     assert "Nothing is left to do." in capsys.readouterr().out
     assert tree(root) == after
     assert run(root, "history", "--json") == 0
@@ -167,22 +171,12 @@ def test_where_etc_cannot_be_written_nothing_is_begun(root: Path) -> None:
     assert not list((root / "var/lib").rglob("*.jsonl"))
 
 
-FIX = Remedy("fix", "ecs.service", "exhume fix ecs.service: stop, disable, mask; can be undone")
-
-
-def test_a_fix_is_told_once() -> None:
-    steps = (
-        "journalctl -u ecs.service -n 50 says why it exits; exhume fix ecs.service says how it is disabled",
-        "exhume fix ecs.service says how it is stopped, if nothing needs it; the same for x.service; see why",
-        "exhume fix ecs.service2 is another",
-        "exhume fix ecs.service",
-    )
-    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=(FIX, Remedy("purge-zombies", "/", "purge")), next=steps)
+def test_what_exhume_does_itself_comes_before_what_is_left_to_look_at_and_a_purge_after_it() -> None:
+    fix = Remedy("fix", "ecs.service", "exhume fix ecs.service", "stop, disable, mask; can be undone")
+    purge = Remedy("purge-zombies", "/", "exhume zombies purge", "frees them without a reboot")
+    verdict = Verdict("memcg-leak", "x", 0.9, "it leaks", remedies=(purge, fix), next=("see why",))
     assert to_do(verdict) == [
-        FIX.summary,
-        "journalctl -u ecs.service -n 50 says why it exits",
+        "exhume fix ecs.service: stop, disable, mask; can be undone",
         "see why",
-        "exhume fix ecs.service2 is another",
-        "purge",
+        "exhume zombies purge: frees them without a reboot",
     ]
-    assert next_steps(Verdict("memcg-leak", "x", 0.9, "it leaks", next=steps)) == list(steps)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from exhume.cli.fix_text import _note
 from exhume.cli.main import main
 from exhume.errors import ExhumeError
 from exhume.remedy import carry_out, proof_live
@@ -68,6 +69,12 @@ def test_the_exit_code_is_the_proofs_and_the_history_has_it(
     became = {0: "passed", 2: "failed", 3: "not judged"}[code]
     assert f"\n  proof: {became} at " in capsys.readouterr().out
     assert run(running, "undo", "--yes") == 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_history_reads_proofs_of_every_version(version: int) -> None:
+    note = {"schema": f"exhume.proof/{version}", "passed": False, "after": {"end": "T"}, "summary": "it is not cured: zombies"}
+    assert _note(note) == "failed at T: it is not cured: zombies"
 
 
 def test_a_recording_that_the_plan_went_by_is_what_it_is_held_against(

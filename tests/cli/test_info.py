@@ -13,6 +13,7 @@ from exhume.cli.terminal import Style
 from exhume.profile.importing.perf_layout import CPU
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Failed, SourceRow, SourceState
 from exhume.recording.writer import Writer
 from tests.pictures.made import BEGIN, NODE, REAL, write
 from tests.profile.importing import made_perf
@@ -110,7 +111,7 @@ def test_hostile_names_reach_no_terminal(recording: str) -> None:
         path=hostile,
         node=replace(info.node, hostname=hostile, kernel=hostile),
         about={"event": hostile, "hz": hostile},
-        sources=(("units", "off", hostile),),
+        sources=(SourceRow(0, "units", SourceState.off(Failed(hostile))),),
         notes=(hostile,),
         pinned=((0, 1, hostile),),
     )

@@ -18,6 +18,7 @@ from exhume.cli.terminal import Style
 from exhume.kernel.bpf import unavailable
 from exhume.node.latency.stalls import Holder
 from exhume.recorder.latency_rows import Key
+from exhume.recording.source_state import Failed, SourceState
 from exhume.verdict.latency import LatencyReport, latency_report
 from tests.findings.made import stall
 from tests.node.latency import loaded
@@ -71,8 +72,7 @@ def test_the_json_has_the_schema_that_is_promised(here: dict[str, Any]) -> None:
 def test_this_machines_cores_and_sources_are_in_it(here: dict[str, Any]) -> None:
     assert {probe["what"] for probe in here["probes"]} >= {"softirq", "runqueue"}
     assert {probe["cpu"] for probe in here["probes"]} >= {0}
-    states = {source["name"]: source["state"] for source in here["sources"]}
-    assert states.items() >= {"latency": "on", "latency-stacks": "on", "latency-windows": "on"}.items()
+    assert {"latency", "latency-stacks", "latency-windows"} <= {one["name"] for one in here["sources"] if one["state"] != "off"}
     assert all(probe["measured_share"] > 0.05 for probe in here["probes"] if probe["what"] == "softirq")
 
 
@@ -167,14 +167,16 @@ def test_without_privileges_it_is_weaker_and_says_so(arguments: tuple[str, ...])
         report = json.loads(done.stdout)
         assert done.returncode == CODES[report["health"]]
         sources = {source["name"]: source for source in report["sources"]}
-        assert sources["latency"]["state"] == "on"
+        assert sources["latency"]["state"] == "partial"
         assert sources["latency"]["reason"].startswith("weaker, from /proc/PID/schedstat: ")
+        assert sources["latency"]["reasons"][0]["code"] == "weaker"
+        assert sources["latency"]["reasons"][0]["instead"] == "/proc/PID/schedstat"
         for name in ("latency-windows", "latency-reclaim", "latency-stacks"):
             assert sources[name]["state"] == "off"
             assert sources[name]["reason"]
     else:
         assert done.stdout.lower().startswith(tuple(health for health, code in CODES.items() if code == done.returncode))
-        assert "latency on: weaker, from /proc/PID/schedstat: " in done.stdout
+        assert "latency partial: weaker, from /proc/PID/schedstat: " in done.stdout
         assert "latency-windows off: " in done.stdout
 
 
@@ -196,7 +198,7 @@ def test_it_is_among_the_commands_and_explains_itself() -> None:
 
 def report(stalls: bool = True) -> LatencyReport:
     it = recording()
-    it["sources"].add(0, "latency-reclaim", "off", "this kernel has no tracepoint of the kind", 0)
+    it.add_source(0, "latency-reclaim", SourceState.off(Failed("this kernel has no tracepoint of the kind")))
     eth0 = Key("napi", "wait", 1, "eth0")
     counted(it, 1, {eth0: histogram(*[3] * 900, *[40] * 99, 700), eth0._replace(stage="run"): histogram(*[9] * 1000)})
     counted(it, 1, {Key("runqueue", "wait", core): histogram(*[2] * (10 + core)) for core in range(5)})
@@ -284,7 +286,7 @@ def test_hostile_names_are_shown_safely() -> None:
     )
     stall(it, 4, 300, device=HOSTILE[:15], holder=Holder(5, 5, HOSTILE[:15]), cgroup="/" + HOSTILE * 900, stack=(HOSTILE,))
     stall(it, 6, 80, device=HOSTILE, over=False, cgroup=HOSTILE)
-    it["sources"].add(0, "latency-stacks", "off", HOSTILE * 90, 0)
+    it.add_source(0, "latency-stacks", SourceState.off(Failed(HOSTILE * 90)))
     for verbose in (False, True):
         shown = text(latency_report(it), verbose=verbose)
         assert all(character == "\n" or character.isprintable() for character in shown)

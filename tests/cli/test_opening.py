@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exhume.cli import opening, record_text
 from exhume.cli.terminal import width
 from exhume.errors import ExhumeError
-from exhume.findings.events import events, when
+from exhume.findings.events import events, moment
 from exhume.recorder.flight import Status
 from exhume.recording.recording import Recording
 from tests.examples import examples
@@ -61,7 +61,7 @@ def test_text_for_a_pipe_is_as_wide_as_columns_says(
 
 def line(recording: Recording, time: int) -> str:
     recording["events"].add(time, "nic-reset-done", "eth0", "warning", "reset", ())
-    return when(recording, events(recording, "nic-reset-done")[-1])
+    return str(moment(recording, events(recording, "nic-reset-done")[-1]))
 
 
 def test_a_line_of_a_file_was_at_a_time_and_one_of_a_node_so_long_ago() -> None:

@@ -9,7 +9,6 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,21 +17,23 @@ from hypothesis import strategies as st
 from exhume.cli.main import main
 from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger, verdicts
 from exhume.errors import UsageError
+from exhume.findings.registry import CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
-from exhume.verdict.kinds import CONDITIONS, PAINS, SYMPTOMS, TENANTS
+from exhume.verdict.report import Health, Report, as_json
 from tests.findings import made
 from tests.node.latency import loaded
 from tests.starved import held, hold, link, needs_starvation, off_the_core
+from tests.verdict import made as reports
 from tests.waiting import wait_for
 
 SECOND = 1_000_000_000
 
 
-def report(cause: str | None, summary: str, health: str = "critical") -> dict[str, Any]:
-    return {"health": health, "verdict": {"cause": cause, "subject": "s", "summary": summary, "confidence": 0.83}}
+def report(cause: str | None, summary: str, health: Health = "critical") -> Report:
+    return reports.report(cause=cause, subject="s", summary=summary, health=health, confidence=0.83)
 
 
 def test_any_is_what_a_node_suffers_from_and_not_what_may_hurt_it_later() -> None:
@@ -115,7 +116,7 @@ def test_hostile_names_stay_one_line(summary: str, subject: str, kind: str) -> N
     assert line.isascii()
     assert "\n" not in line
     seen = json.loads(line)
-    assert (seen["trigger"]["subject"], seen["trigger"]["attempt"], seen["report"]) == (subject, 2, told)
+    assert (seen["trigger"]["subject"], seen["trigger"]["attempt"], seen["report"]) == (subject, 2, as_json(told))
     assert seen["trigger"]["start"] == "2023-11-14T22:13:20.000Z"
 
 
@@ -125,7 +126,7 @@ def test_a_detector_that_stumbles_does_not_end_the_recording(
     def stumbles(*_: object) -> list[object]:
         raise ZeroDivisionError("by \x1b[31mzero")
 
-    monkeypatch.setattr("exhume.findings.detectors.examine", stumbles)
+    monkeypatch.setattr("exhume.findings.registry.examine", stumbles)
     monkeypatch.setattr("exhume.recorder.trigger.EVERY_NS", SECOND)
     assert main(["record", str(tmp_path / "r"), "--on", "any", "--for", "3s", "--hz", "0", "--no-latency"]) == 0
     said = capsys.readouterr().err
@@ -156,7 +157,7 @@ def test_a_starved_poll_gets_its_verdict_printed_while_the_recorder_runs(tmp_pat
             giving_up.cancel()
     assert told["trigger"]["kind"] == "napi-starved"
     assert told["trigger"]["severity"] in ("warning", "critical")
-    assert told["report"]["schema"] == "exhume.report/1"
+    assert told["report"]["schema"] == "exhume.report/2"
     (finding,) = (each for each in told["report"]["findings"] if each["subject"] == starved.device)
     assert finding["kind"] == "napi-starved"
     assert f"exhume: pinned: napi-starved: {starved.device}" in said

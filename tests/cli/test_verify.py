@@ -57,9 +57,9 @@ def test_two_recordings_are_compared_without_looking_at_a_node(sick: str, cured:
 def test_json_is_a_proof_that_can_be_read_again(sick: str, cured: str, capsys: CAPTURE) -> None:
     assert main(["verify", "--before", sick, "--after", cured, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "exhume.proof/1"
+    assert document["schema"] == "exhume.proof/2"
     assert document["passed"] is True
-    assert from_json(document).criteria[0].name == "rate of the leak"
+    assert from_json(document).criteria[0].id == "leak-rate"
 
 
 def test_markdown_goes_to_the_file_that_is_named(sick: str, cured: str, tmp_path: Path, capsys: CAPTURE) -> None:
@@ -209,8 +209,8 @@ def test_the_recording_of_another_root_is_read_there(tmp_path: Path, monkeypatch
     assert "before is the incident of 2025-04-07" in printed.err
     assert "--before is of gpu-host, and this is elsewhere" in printed.err
     assert main(["checklist", "--host", str(tmp_path), "--json"]) == 1
-    steps = {step["name"]: step for step in json.loads(capsys.readouterr().out)["steps"]}
-    assert steps["find the cause before adding nodes"]["state"] == "done"
+    steps = {step["id"]: step for step in json.loads(capsys.readouterr().out)["steps"]}
+    assert steps["correlate"]["state"] == "done"
 
 
 HOSTILE = "/a|b\x1b[31m`<img src=x>` [x](http://y) \u202e*_\\"
@@ -242,7 +242,7 @@ def test_nothing_is_ever_a_hundred_per_cent_sure() -> None:
 
 
 def test_progress_fits_the_terminal() -> None:
-    criterion = Criterion("rate of the leak", "cause", "not enough data", 6.0, 0.0, "zombies a minute", 1.0, None, "x" * 300)
+    criterion = Criterion("leak-rate", "cause", "too-little", 6.0, 0.0, "zombies a minute", 1.0, None, "x" * 300)
     lines = progress_lines([criterion], 0.5, 60)
     assert len(lines) == 2
     assert max(map(len, lines)) < 60

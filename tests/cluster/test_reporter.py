@@ -11,9 +11,10 @@ from exhume.cluster.conditions import HEARTBEAT_S, Seen
 from exhume.cluster.document import Document
 from exhume.cluster.reporter import Reporter
 from exhume.cluster.rights import AGENT, DRAIN, missing, rules
-from exhume.findings.model import Finding
+from exhume.findings.napi_starved import NapiStarved
 from tests.cluster.objects import grant, make_node, until
 from tests.cluster.servers import Cluster
+from tests.findings.facts import finding
 
 pytestmark = pytest.mark.ci
 
@@ -106,7 +107,7 @@ def test_the_agent_reports_what_it_is_handed(cluster: Cluster, monkeypatch: pyte
         said: list[str] = []
         report = ClusterReport(Kubernetes(True, node), said.append, 0.1)
         try:
-            report.observe([Finding("napi-starved", "eth0", "critical", 0, 1, "eth0 queue 5 was not polled for 6,596 ms")])
+            report.observe([finding(NapiStarved, "critical", "eth0")])
             until(lambda: conditions(client, node).get("NetworkPollStarvation", {}).get("status") == "True")
             assert conditions(client, node)["NetworkPollStarvation"]["reason"] == "NetworkPollLate"
             assert said == []

@@ -10,6 +10,7 @@ import sys
 
 from exhume.node.root import Root
 from exhume.profile.user_symbols import Image, UserSymbols
+from exhume.recording.source_state import sentences
 
 
 def main(host: str, pid: str, path: str, device: str, inode: str, offset: str) -> None:
@@ -19,7 +20,7 @@ def main(host: str, pid: str, path: str, device: str, inode: str, offset: str) -
     symbols.ask(1, image, [int(pid)], [int(offset)])
     names = [function.name for function in symbols.answers(30)]
     children = [child.process.pid for child in symbols._children.both] if symbols._children is not None else []
-    reason = symbols.reason
+    reason = sentences(symbols.reasons)
     symbols.close()
     left = [child for child in children if os.path.exists(f"/proc/{child}")]
     json.dump({"names": names, "reason": reason, "left": left}, sys.stdout)

@@ -33,7 +33,8 @@ class _Store:
 
     def append(self, rows: Recording) -> None:
         for row in rows["sources"].rows():
-            self.said[row["name"]] = row["state"], _VARIES.sub("", row["reason"])
+            state = "off" if row["state"] == "off" else "on"  # partial varies with the load: a long gap between two looks
+            self.said[row["name"]] = state, _VARIES.sub("", row["reason"])
 
     def turn(self) -> None:
         return

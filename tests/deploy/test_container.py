@@ -116,7 +116,7 @@ def test_kubectl_debug_sees_the_node_from_namespaces_of_its_own(root: str) -> No
         assert report["node"]["kernel"] == here
         assert report["node"]["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         sources = {one["name"]: one for one in report["sources"]}
-        assert sources["memcg"]["state"] == sources["processes"]["state"] == "on"
+        assert "off" not in (sources["memcg"]["state"], sources["processes"]["state"])
         assert expected in sources["zombies"]["reason"]
 
 

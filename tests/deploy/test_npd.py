@@ -13,48 +13,53 @@ from hypothesis import strategies as st
 from exhume.cli import npd_text
 from exhume.cli.main import command_parser
 from exhume.cluster.conditions import KINDS
-from exhume.findings.model import Finding, Severity
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding
+from exhume.findings.registry import BY_NAME
+from exhume.findings.steal import Steal
 from exhume.findings.thresholds import Thresholds
+from exhume.findings.zombie_memcgs import ZombieMemcgs
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Failed, SourceState
 from exhume.verdict.judge import judge
 from exhume.verdict.report import Report, Source
+from tests.findings.facts import finding
 
 TOP = Path(__file__).parents[2]
 
 
-def report(*findings: Finding, off: str = "", health: str = "healthy") -> Report:
+def report(*findings: Finding[Facts], off: str = "", health: str = "healthy") -> Report:
     """A report with these findings; every source is on but one."""
     recording = Recording(Node("node", "boot", "6.1", "v2", 2))
     recording["anchors"].add(0, 0, 0, 10**18, 1000)
     made = judge(recording, Thresholds())
     sources = tuple(
-        Source(name, "off" if name == off else "on", "why" if name == off else "", 0) for name in ("memcg", "cpu", "softnet")
+        Source(name, SourceState.off(Failed("why")) if name == off else SourceState("on"), 0)
+        for name in ("memcg", "cpu", "softnet")
     )
     return replace(made, findings=findings, sources=sources, health=health)  # type: ignore[arg-type]
 
 
-def finding(kind: str, severity: Severity = "critical", summary: str = "it leaks") -> Finding:
-    return Finding(kind, "/x", severity, 0, 1, summary)
-
-
 @pytest.mark.parametrize("kind", [(condition.name, kind) for condition in KINDS for kind in condition.findings])
 def test_a_finding_makes_its_condition_and_no_other(kind: tuple[str, str]) -> None:
-    condition, found = kind
-    said = report(finding(found), health="critical")
-    assert npd_text.line(said, condition) == (1, "it leaks")
+    condition, name = kind
+    found = finding(BY_NAME[name].facts, "critical", "/x")
+    said = report(found, health="critical")
+    assert npd_text.line(said, condition) == (1, npd_text.bounded(found.summary))
     for other in KINDS:
         if other.name != condition:
             assert npd_text.line(said, other.name) == (0, other.quiet)
 
 
 def test_without_a_condition_any_trouble_counts_and_what_is_only_noted_does_not() -> None:
-    assert npd_text.line(report(finding("steal", "warning"), health="warning"))[0] == 1
-    assert npd_text.line(report(finding("steal", "info")))[0] == 0
+    assert npd_text.line(report(finding(Steal, "warning"), health="warning"))[0] == 1
+    assert npd_text.line(report(finding(Steal, "info")))[0] == 0
 
 
 def test_the_worst_is_told_first() -> None:
-    said = report(finding("zombie-memcgs", "warning", "many"), finding("memcg-leak", "critical", "leaks"), health="critical")
-    assert npd_text.line(said, "MemoryCgroupLeak") == (1, "leaks")
+    many, leak = finding(ZombieMemcgs, "warning"), finding(MemcgLeak, "critical", path="/x")
+    said = report(many, leak, health="critical")
+    assert npd_text.line(said, "MemoryCgroupLeak") == (1, leak.summary)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from exhume.node.latency.stalls import Holder, Stall, What
 from exhume.profile.offenders import Offender
 from exhume.recorder.latency_told import Told, fields, message
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import SourceState
 
 SECOND = 1_000_000_000
 HZ = 100
@@ -15,7 +16,7 @@ def recording(cpus: int = 4, on: tuple[str, ...] = ("cpu", "memcg", "kernel-log"
     made = Recording(Node("node-7", "boot", "5.4.0", "v1", cpus))
     made["anchors"].add(0, 0, 0, 1_700_000_000 * SECOND, 1)
     for name in on:
-        made["sources"].add(0, name, "on", "", 0)
+        made.add_source(0, name, SourceState("on"))
     return made
 
 

@@ -3,10 +3,12 @@
 import pytest
 
 from exhume.findings import core_saturated
-from exhume.findings.model import Finding
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.model import Finding, of
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from tests.findings import made
+from tests.findings.found import known
 
 T = Thresholds()
 SPIN = ("native_queued_spin_lock_slowpath", "_raw_spin_lock", "d_alloc_parallel", "path_openat")
@@ -27,25 +29,27 @@ def sampled(recording: Recording, cores: int, stack: tuple[str, ...], comm: str 
     return recording
 
 
-def told(recording: Recording) -> list[Finding]:
-    return [finding for finding in core_saturated.detect(recording, T).findings if finding.value("core") is None]
+def told(recording: Recording) -> list[Finding[CoreSaturated]]:
+    found = of(core_saturated.detect(recording, T).findings, CoreSaturated)
+    return [finding for finding in found if finding.facts.core is None]
 
 
 def test_a_machine_that_is_all_in_the_kernel_is_one_warning() -> None:
     recording = sampled(machine(8), 8, COMPACT)
-    found = core_saturated.detect(recording, T).findings
-    finding = found[0]
-    assert (finding.subject, finding.severity, finding.value("core")) == ("all cores", "warning", None)
+    found = of(core_saturated.detect(recording, T).findings, CoreSaturated)
+    finding, facts = found[0], found[0].facts
+    assert (finding.subject, finding.severity, facts.core) == ("all cores", "warning", None)
     assert [one.severity for one in found[1:]] == ["info"] * 8
-    assert finding.number("cores") == 8
-    assert abs(finding.number("longest") - 4_000) <= 100
-    assert finding.number("kernel time") > 0.95
+    assert (facts.cores_full, facts.cores_total) == (8, 8)
+    assert abs(facts.longest_ms - 4_000) <= 100
+    assert known(facts.kernel_ratio) > 0.95
     assert [span.core for span in finding.spans] == [-1]
-    assert (finding.value("it"), finding.value("compacted memory")) == ("moved pages about (compaction)", 1.0)
-    assert finding.value("function") == "isolate_migratepages_block"
-    assert str(finding.value("process")).startswith("java [")
-    assert finding.value("its pod") == "11111111-2222-3333-4444-555555555555"
-    assert finding.number("its system time") <= finding.number("longest")
+    assert (facts.did, facts.work.compaction_ratio) == ("moved pages about (compaction)", 1.0)
+    assert facts.function == "isolate_migratepages_block"
+    offender = known(facts.offender)
+    assert (offender.process.comm, offender.process.pid > 0) == ("java", True)
+    assert offender.pod == "11111111-2222-3333-4444-555555555555"
+    assert (facts.offender_system_ms or 0) <= facts.longest_ms
 
 
 def test_the_work_is_told_where_no_program_has_most_of_it() -> None:
@@ -55,25 +59,25 @@ def test_the_work_is_told_where_no_program_has_most_of_it() -> None:
             recording, 2.0, 6.0, core, f"job{core % 4}", 600 + core, SPIN, cgroup=f"/system.slice/job{core % 4}.service"
         )
     (finding,) = told(recording)
-    assert (finding.value("process"), finding.value("spun on a lock")) == (None, 1.0)
+    assert (finding.facts.offender, finding.facts.work.lock_ratio) == (None, 1.0)
     assert "spun on a lock, d_alloc_parallel" in finding.summary
 
 
 def test_interrupts_are_nobodys() -> None:
     recording = machine(8, state="softirq")
     (finding,) = told(sampled(recording, 8, ("mlx5e_napi_poll", "net_rx_action", "handle_softirqs"), "nginx"))
-    assert (finding.value("process"), finding.value("network itself")) == (None, 1.0)
-    assert finding.number("interrupt time") > 0.95
+    assert (finding.facts.offender, finding.facts.work.network_ratio) == (None, 1.0)
+    assert known(finding.facts.interrupt_ratio) > 0.95
 
 
 def test_it_is_told_without_samples_too() -> None:
     (finding,) = told(machine(8))
-    assert (finding.severity, finding.value("it"), finding.value("stack samples")) == ("warning", None, None)
+    assert (finding.severity, finding.facts.did, finding.facts.samples) == ("warning", "", None)
 
 
 def test_most_cores_that_are_full_at_once_are_told_with_their_number() -> None:
     (finding,) = told(sampled(machine(6), 6, SPIN))
-    assert (finding.subject, finding.number("cores")) == ("most cores", 6)
+    assert (finding.subject, finding.facts.cores_full) == ("most cores", 6)
     assert "6 of 8 cores" in finding.summary
 
 
@@ -101,7 +105,7 @@ def test_a_name_cannot_write_to_the_terminal() -> None:
 
 def test_a_thread_of_the_kernel_on_all_cores_is_told_as_one() -> None:
     (finding,) = told(sampled(machine(8), 8, ("ksm_do_scan", "kthread"), comm="kworker", cgroup="/"))
-    assert finding.value("kernel thread") == 1
+    assert known(finding.facts.offender).kernel_thread
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:

@@ -6,13 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.findings import core_saturated
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.cores import busy, cores, saturated, share
 from exhume.findings.model import Finding
 from exhume.findings.sampled import period_ns
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from tests.examples import examples
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 
 T = Thresholds()
@@ -24,9 +27,8 @@ def capture(cpus: int = 4) -> Recording:
     return made.recording(cpus=cpus, on=("samples",))
 
 
-def saturated_by(recording: Recording) -> Finding:
-    (finding,) = core_saturated.detect(recording, T).findings
-    return finding
+def saturated_by(recording: Recording) -> Finding[CoreSaturated]:
+    return only(core_saturated.detect(recording, T), CoreSaturated)
 
 
 def idle(recording: Recording, seconds: float, core: int, hz: int = 99) -> None:
@@ -41,31 +43,30 @@ def test_a_burst_is_found_where_it_is_although_idle_cores_were_not_sampled(hz: i
         made.sample(recording, 1.0, 1.4, core, "trainer", 99, (), kind="user", hz=hz)
         made.sample(recording, 9.5, 10.0, core, "trainer", 99, (), kind="user", hz=hz)
     finding = saturated_by(recording)
-    assert (finding.subject, finding.severity, finding.value("core")) == ("core 2", "warning", 2)
-    assert abs(finding.number("longest") - 3_000) <= 40
+    assert (finding.subject, finding.severity, finding.facts.core) == ("core 2", "warning", 2)
+    assert abs(finding.facts.longest_ms - 3_000) <= 40
     assert abs(finding.start - 2 * SECOND) <= 0.04 * SECOND
-    assert finding.number("machine busy") < 0.2
-    assert {one.source for one in finding.evidence if one.what in ("core", "longest", "kernel time")} == {"stack samples"}
+    assert known(finding.facts.machine_busy_ratio) < 0.2
+    assert {one.source for one in finding.evidence if one.field in ("core", "longest_ms", "kernel_ratio")} == {"stack samples"}
 
 
 def test_it_says_who_and_whose_and_where_in_the_kernel() -> None:
     recording = capture()
     made.sample(recording, 1.0, 2.0, 2, "kubelet", 12, NUMA_STAT, cgroup="/system.slice/kubelet.service")
     made.sample(recording, 0.0, 3.0, 1, "trainer", 99, (), kind="user")
-    finding = saturated_by(recording)
-    assert finding.value("process") == "kubelet [12]"
-    assert finding.value("its unit") == "kubelet.service"
-    assert finding.value("its pod") is None
-    assert finding.value("function") == "mem_cgroup_nr_lru_pages"
-    assert str(finding.value("stack")).startswith("mem_cgroup_nr_lru_pages < memcg_numa_stat_show")
-    assert finding.number("walked memory cgroups") == 1.0
+    facts = saturated_by(recording).facts
+    offender = known(facts.offender)
+    assert (offender.process, offender.unit, offender.pod) == (Process("kubelet", 12), "kubelet.service", "")
+    assert facts.function == "mem_cgroup_nr_lru_pages"
+    assert facts.stack[:2] == ("mem_cgroup_nr_lru_pages", "memcg_numa_stat_show")
+    assert facts.work.memcg_walk_ratio == 1.0
 
 
 def test_a_pod_is_named_by_the_path_of_its_cgroup() -> None:
     recording = capture()
     made.sample(recording, 1.0, 2.0, 2, "cat", 12, NUMA_STAT, cgroup=POD)
     made.sample(recording, 0.0, 3.0, 1, "trainer", 99, (), kind="user")
-    assert saturated_by(recording).value("its pod") == "11111111-2222-3333-4444-555555555555"
+    assert known(saturated_by(recording).facts.offender).pod == "11111111-2222-3333-4444-555555555555"
 
 
 def test_who_polls_has_the_core_by_design() -> None:
@@ -74,7 +75,8 @@ def test_who_polls_has_the_core_by_design() -> None:
     made.sample(recording, 0.0, 9.0, 2, "iou-sqp-900", 901, polls, cgroup="/system.slice/db.service")
     made.sample(recording, 0.0, 9.0, 1, "trainer", 99, (), kind="user")
     finding = saturated_by(recording)
-    assert (finding.severity, finding.number("polled"), finding.value("kernel thread")) == ("info", 1.0, None)
+    assert (finding.severity, finding.facts.work.polling_ratio) == ("info", 1.0)
+    assert not known(finding.facts.offender).kernel_thread
     assert "by design" in finding.summary
 
 
@@ -85,7 +87,8 @@ def test_what_the_hypervisor_took_is_told() -> None:
         recording["cpu"].add(i * SECOND, 0, 0, 0, 2 * system, 0 if i <= 40 else idle, 0, 0, 0, 2 * steal, 0, 0)
         recording["cpu"].add(i * SECOND, 1, 0, 0, 0, 100 * i, 0, 0, 0, 0, 0, 0)
     finding = saturated_by(recording)
-    assert (finding.value("core"), finding.number("steal"), finding.number("kernel time")) == (0, 0.08, 1.0)
+    assert finding.facts.core == 0
+    assert (finding.facts.steal_ratio, finding.facts.kernel_ratio) == pytest.approx((0.08, 1.0), abs=0.0005)
     assert "of what the hypervisor left it (it took 8%)" in finding.summary
 
 
@@ -95,8 +98,7 @@ def test_softirqs_and_interrupts_count_and_user_time_does_not() -> None:
     made.sample(recording, 1.5, 2.0, 0, "swapper", 0, ("nvme_irq", "common_interrupt"), kind="irq")
     made.sample(recording, 0.0, 3.0, 1, "trainer", 99, (), kind="user")
     finding = saturated_by(recording)
-    assert finding.value("core") == 0
-    assert finding.number("interrupt time") == 1.0
+    assert (finding.facts.core, finding.facts.interrupt_ratio) == (0, 1.0)
 
 
 def test_half_of_the_time_is_not_a_full_core_whichever_way_idle_time_is_told() -> None:
@@ -119,8 +121,8 @@ def test_a_gap_among_samples_of_idle_cores_too_is_time_in_which_none_could_be_ta
     made.sample(recording, 0.0, 4.0, 3, "swapper", 0, ("do_idle",), kind="idle")
     made.sample(recording, 5.0, 10.0, 3, "swapper", 0, ("do_idle",), kind="idle")
     finding = saturated_by(recording)
-    assert (finding.value("core"), finding.severity) == (3, "info")
-    assert 950 <= finding.number("not accounted") <= 1_050
+    assert (finding.facts.core, finding.severity) == (3, "info")
+    assert 950 <= known(finding.facts.unaccounted_ms) <= 1_050
     assert "samples were lost" in finding.summary
 
 
@@ -129,9 +131,9 @@ def test_between_two_captures_nobody_knows_what_was() -> None:
     for start in (0.0, 1_000.0):
         made.sample(recording, start, start + 5.0, 0, "reader", 12, NUMA_STAT)
         made.sample(recording, start, start + 5.0, 1, "trainer", 99, (), kind="user")
-    finding = saturated_by(recording)
-    assert finding.number("episodes") == 2
-    assert 4_900 <= finding.number("longest") <= 5_020
+    facts = saturated_by(recording).facts
+    assert facts.episodes == 2
+    assert 4_900 <= facts.longest_ms <= 5_020
     assert busy(cores(recording)) > 0.99
 
 

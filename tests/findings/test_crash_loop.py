@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.findings import crash_loop
-from exhume.findings.model import Examined
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.loops import Pauses, UnitState
+from exhume.findings.model import Examined, Finding, of
 from exhume.findings.rhythm import rhythm
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
 from tests.examples import examples
@@ -29,9 +32,9 @@ def recording(seconds: float = 300, on: tuple[str, ...] = ("cpu", "units", "cgro
     return started
 
 
-def one(examined: Examined) -> Any:
-    assert len(examined.findings) == 1, examined
-    return examined.findings[0]
+def one(examined: Examined) -> Finding[CrashLoop]:
+    (finding,) = of(examined.findings, CrashLoop)
+    return finding
 
 
 def looping(
@@ -46,19 +49,19 @@ def looping(
 def test_the_incident_as_told_is_a_loop_that_systemd_does_not_count() -> None:
     finding = one(crash_loop.detect(incident(), T))
     assert (finding.subject, finding.severity) == ("ecs.service", "warning")
-    assert finding.value("by") == "containers"
-    assert finding.value("restarts") is None
-    assert finding.value("restarts in the window") == 60
-    assert finding.value("period") == 10.0
-    assert finding.value("cgroup") == "/docker/<id>"
-    assert (finding.value("unreleased"), finding.value("removed")) == (60, 60)
+    assert finding.facts.ways == ("containers",)
+    assert (finding.facts.restarts, finding.facts.restarts_in_window) == (None, 60)
+    assert finding.facts.period_s == 10.0
+    assert finding.facts.cgroup_paths == (finding.facts.cgroup,) == ("/docker/<id>",)
+    assert (finding.facts.unreleased, finding.facts.removed, finding.facts.leaks) == (60, 60, True)
 
 
 def test_a_loop_that_leaves_nothing_behind_is_one_if_it_goes_on_and_on() -> None:
     looked = recording()
     looping(looked)
     finding = one(crash_loop.detect(looked, T))
-    assert (finding.subject, finding.severity, finding.value("unreleased")) == ("/docker/<id>", "warning", 0)
+    assert (finding.subject, finding.severity, finding.facts.unreleased) == ("/docker/<id>", "warning", 0)
+    assert not finding.facts.leaks
     assert one(crash_loop.detect(looked, PATIENT)).severity == "info"
 
 
@@ -69,7 +72,8 @@ def test_a_supervisor_that_makes_the_groups_itself_is_named_with_its_unit() -> N
     looked["threads"].add(1, 901, 901, 0, "agent", "agent", f"/work/{container(3)}", "", "", "")
     finding = one(crash_loop.detect(looked, T))
     assert (finding.subject, finding.severity) == ("spawner.service", "warning")
-    assert (finding.value("supervisor"), finding.value("process")) == ("spawner [812]", "agent")
+    assert (finding.facts.supervisor, finding.facts.process) == (Process("spawner", 812), Process("agent"))
+    assert finding.facts.unit == "spawner.service"
 
 
 def test_two_supervisors_in_one_place_are_two_loops() -> None:
@@ -77,8 +81,8 @@ def test_two_supervisors_in_one_place_are_two_loops() -> None:
     for i in range(20):
         life(looked, f"/work/{container(100 + i)}", 2 + 7.3 * i, 6 + 7.3 * i, 100 + i, by=("second", 902))
         life(looked, f"/work/{container(200 + i)}", 3 + 9.1 * i, 8 + 9.1 * i, 200 + i, by=("third", 903))
-    supervisors = {finding.value("supervisor") for finding in crash_loop.detect(looked, T).findings}
-    assert supervisors == {"second [902]", "third [903]"}
+    supervisors = {finding.facts.supervisor for finding in of(crash_loop.detect(looked, T).findings, CrashLoop)}
+    assert supervisors == {Process("second", 902), Process("third", 903)}
 
 
 def test_a_container_that_its_pod_starts_again_is_a_loop_of_the_pod() -> None:
@@ -87,7 +91,7 @@ def test_a_container_that_its_pod_starts_again_is_a_loop_of_the_pod() -> None:
     for i, start in enumerate(starts):
         life(looked, f"{POD}/{container(i)}", 5 + start, 7 + start, i)
     finding = one(crash_loop.detect(looked, T))
-    assert (finding.value("by"), finding.subject) == ("containers", f"{POD}/<id>")
+    assert (finding.facts.ways, finding.subject) == (("containers",), f"{POD}/<id>")
     assert finding.severity == "warning"
 
 
@@ -100,10 +104,10 @@ def test_pauses_that_double_and_kills_for_memory_are_bad_ends() -> None:
         fields = labels(cgroup=f"/docker/{container(i)}", comm="agent", pid=9)
         killed["events"].add((2 + 10 * i) * SECOND, "oom-summary", "agent", "info", "oom-kill: ...", fields)
     finding = one(crash_loop.detect(doubling, T))
-    assert (finding.severity, finding.value("rhythm"), finding.value("life")) == ("warning", "pauses that double", 0.2)
+    assert (finding.severity, finding.facts.pauses, finding.facts.life_s) == ("warning", Pauses.DOUBLING, 0.2)
     finding = one(crash_loop.detect(killed, T))
-    assert (finding.severity, finding.value("bad ends")) == ("warning", 15)
-    assert finding.value("rhythm") == "the same pause each time"
+    assert (finding.severity, finding.facts.bad_ends) == ("warning", 15)
+    assert finding.facts.pauses is Pauses.STEADY
 
 
 def test_what_several_sources_show_of_a_unit_is_one_finding() -> None:
@@ -114,9 +118,13 @@ def test_what_several_sources_show_of_a_unit_is_one_finding() -> None:
         life(looked, "/system.slice/agent.service", 1 + 10 * i, 4 + 10 * i, i, by=("systemd", 1))
     journal(looked, "agent.service", 30)
     finding = one(crash_loop.detect(looked, T))
-    assert finding.value("by") == "systemd, journal, cgroup churn"
-    assert (finding.value("restarts"), finding.value("restarts in the window")) == (70, 30)
-    assert (finding.value("unreleased"), finding.value("ended with")) == (30, "exit status 5")
+    assert finding.facts.ways == ("systemd", "journal", "cgroup-churn")
+    assert (finding.facts.restarts, finding.facts.restarts_in_window) == (70, 30)
+    assert (finding.facts.unreleased, finding.facts.ended_with) == (30, "exit status 5")
+    assert finding.facts.state == UnitState("activating", "auto-restart")
+    sources = {each.what: each.source for each in finding.evidence}
+    assert (sources["restarts"], sources["unreleased"]) == ("systemd NRestarts", "cgroup tracepoints")
+    assert sources["bad ends"] == sources["ended with"] == "journal, MESSAGE_ID of systemd"
 
 
 def journal(into: Recording, name: str, restarts: int, status: int = 5, period: float = 10.0) -> None:
@@ -131,8 +139,9 @@ def test_the_journal_alone_shows_a_loop_and_how_it_ends(status: int, severity: s
     looked = recording(on=("cpu",))
     journal(looked, "agent.service", 20, status)
     finding = one(crash_loop.detect(looked, T))
-    assert (finding.subject, finding.severity, finding.value("by")) == ("agent.service", severity, "journal")
-    assert (finding.value("restarts"), finding.value("restarts in the window"), finding.value("period")) == (119, 20, 10.0)
+    facts = finding.facts
+    assert (finding.subject, finding.severity, facts.ways) == ("agent.service", severity, ("journal",))
+    assert (facts.restarts, facts.restarts_in_window, facts.period_s) == (119, 20, 10.0)
 
 
 def test_two_restarts_in_the_journal_are_no_loop_and_old_ones_are_history() -> None:
@@ -155,9 +164,18 @@ def test_processes_that_start_and_die_in_a_rhythm_are_told_and_nobody_is_accused
     for i in range(20):
         process(looked, 5_000 + i, 2 + 5 * i, 3 + 5 * i, "worker", 812, "/system.slice/a.service")
     finding = one(crash_loop.detect(looked, T))
-    assert (finding.subject, finding.severity, finding.value("by")) == ("a.service", "info", "processes")
-    assert (finding.value("process"), finding.value("supervisor")) == ("worker", "supervisor [812]")
-    assert finding.value("period") == 5.0
+    assert (finding.subject, finding.severity, finding.facts.ways) == ("a.service", "info", ("processes",))
+    assert (finding.facts.process, finding.facts.supervisor) == (Process("worker"), Process("supervisor", 812))
+    assert finding.facts.period_s == 5.0
+
+
+def test_a_supervisor_without_a_name_is_shown_by_its_pid() -> None:
+    looked = recording()
+    for i in range(20):
+        process(looked, 5_000 + i, 2 + 5 * i, 3 + 5 * i, "worker", 812, "/system.slice/a.service")
+    finding = one(crash_loop.detect(looked, T))
+    assert finding.facts.supervisor is not None
+    assert (finding.facts.supervisor.pid, str(finding.facts.supervisor)) == (812, "PID 812")
 
 
 def test_sampled_threads_show_a_loop_too() -> None:
@@ -167,7 +185,7 @@ def test_sampled_threads_show_a_loop_too() -> None:
         looked["threads"].add(i + 1, 6_000 + i, 6_000 + i, start, "w", "worker", f"/docker/{container(i)}", "", "", "")
         looked["samples"].add(start + SECOND, 0, i + 1, 1)
     finding = one(crash_loop.detect(looked, T))
-    assert (finding.subject, finding.value("by"), finding.severity) == ("/docker/<id>", "containers", "info")
+    assert (finding.subject, finding.facts.ways, finding.severity) == ("/docker/<id>", ("containers",), "info")
 
 
 def test_a_build_and_probes_and_what_cron_starts_are_no_loops() -> None:
@@ -316,7 +334,7 @@ def test_the_loop_that_leaks_is_among_the_few_that_are_told_and_all_are_known() 
             life(looked, f"/place{place}/{container(i)}", start, start + 1, 100 * place + i, start + 1.02)
     for i in range(9):
         life(looked, f"/leaky/{container(i)}", 1 + i * 30.0, 8 + i * 30.0, 1000 + i)
-    told = crash_loop.detect(looked, T).findings
+    told = of(crash_loop.detect(looked, T).findings, CrashLoop)
     assert len(told) == crash_loop.MOST_TOLD
-    assert told[0].value("unreleased") == 9
+    assert told[0].facts.unreleased == 9
     assert len(crash_loop.every(looked, T).findings) == 8

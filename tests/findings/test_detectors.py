@@ -1,7 +1,5 @@
 """Each detector: found where it is, ruled out with a number where it is not, unseen where it cannot look."""
 
-from typing import Any
-
 import pytest
 
 from exhume.findings import (
@@ -23,17 +21,31 @@ from exhume.findings import (
     writeback_stall,
     zombie_memcgs,
 )
-from exhume.findings.detectors import DETECTORS
-from exhume.findings.model import Examined
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.cpu_full import CpuFull
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.findings.model import Examined, Facts, Finding
+from exhume.findings.napi_starved import NapiStarved
+from exhume.findings.nic_reset import NicReset
+from exhume.findings.page_fault_storm import PageFaultStorm
+from exhume.findings.printk_flood import PrintkFlood
+from exhume.findings.reclaim import Reclaim
+from exhume.findings.registry import BY_NAME, KINDS
+from exhume.findings.steal import Steal
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.findings.zombie_memcgs import ZombieMemcgs
 from exhume.recording.recording import Recording, labels
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 
 T = Thresholds()
 
 
-def one(examined: Examined) -> Any:
+def one(examined: Examined) -> Finding[Facts]:
     assert len(examined.findings) == 1, examined
     return examined.findings[0]
 
@@ -56,9 +68,9 @@ def memcg(dying: int, live: int, scope: str = "node", complete: int = 1) -> Reco
     ],
 )
 def test_zombies_are_judged_against_the_floor_and_the_live_ones(dying: int, live: int, severity: str) -> None:
-    finding = one(zombie_memcgs.detect(memcg(dying, live), T))
+    finding = only(zombie_memcgs.detect(memcg(dying, live), T), ZombieMemcgs)
     assert finding.severity == severity
-    assert finding.value("zombies") == dying
+    assert finding.facts.zombies == dying
     assert f"{dying:,}" in finding.summary
 
 
@@ -87,10 +99,10 @@ def test_leaked_directories_are_many_empty_children_of_one_parent() -> None:
     mount = "/sys/fs/cgroup/memory"
     recording["cgroup_dirs"].add(1, "/kubepods", mount, 60_000, 59_000, 64, 63, "/kubepods/run-17")
     recording["cgroup_dirs"].add(1, "/used", mount, 5_000, 5_000, 64, 3, "/used/x")
-    finding = one(cgroup_dirs_leak.detect(recording, T))
+    finding = only(cgroup_dirs_leak.detect(recording, T), CgroupDirsLeak)
     assert finding.subject == "/kubepods"
     assert "60,000" in finding.summary
-    assert finding.value("directory") == "/sys/fs/cgroup/memory/kubepods"
+    assert finding.facts.directory == "/sys/fs/cgroup/memory/kubepods"
 
 
 @pytest.mark.parametrize(
@@ -113,9 +125,9 @@ def test_directories_that_may_well_be_used_are_not_called_leaked(children: int, 
 def test_one_core_full_of_system_time_is_told_with_its_number_and_length() -> None:
     recording = made.recording(cpus=4)
     made.cores(recording, 3.0, {2: [(1.0, 2.0, "system")]})
-    finding = one(core_saturated.detect(recording, T))
-    assert finding.value("core") == 2
-    assert 900 <= finding.number("longest") <= 1_100
+    finding = only(core_saturated.detect(recording, T), CoreSaturated)
+    assert finding.facts.core == 2
+    assert 900 <= finding.facts.longest_ms <= 1_100
 
 
 def test_a_machine_that_is_all_in_the_kernel_has_no_saturated_core_but_is_full() -> None:
@@ -127,16 +139,16 @@ def test_a_machine_that_is_all_in_the_kernel_has_no_saturated_core_but_is_full()
         *((f"core {core}", "info") for core in range(4)),
     ]
     assert "the other cores are in the kernel too" in told.findings[1].summary
-    assert one(cpu_full.detect(recording, T)).number("kernel") > 0.9
+    assert only(cpu_full.detect(recording, T), CpuFull).facts.kernel_ratio > 0.9
 
 
 def test_a_core_full_of_kernel_time_is_told_while_all_others_are_busy_with_programs() -> None:
     recording = made.recording(cpus=4)
     shares = {core: [(0.0, 3.0, "user")] for core in (0, 1, 3)}
     made.cores(recording, 3.0, {2: [(0.0, 1.0, "user"), (1.0, 2.0, "system"), (2.0, 3.0, "user")], **shares})
-    finding = one(core_saturated.detect(recording, T))
+    finding = only(core_saturated.detect(recording, T), CoreSaturated)
     assert (finding.subject, finding.severity) == ("core 2", "warning")
-    assert 900 <= finding.number("longest") <= 1_100
+    assert 900 <= finding.facts.longest_ms <= 1_100
 
 
 def test_the_others_are_judged_while_the_core_was_full_and_not_at_other_times() -> None:
@@ -171,24 +183,24 @@ def test_a_core_that_nobody_accounted_is_told_and_a_tickless_one_is_not() -> Non
         told = core_saturated.detect(recording, T)
         assert bool(told.findings) is not tickless
         if not tickless:
-            finding = one(told)
-            assert (finding.value("core"), finding.severity) == (1, "warning")
-            assert 950 <= finding.number("not accounted") <= 1_000
+            finding = only(told, CoreSaturated)
+            assert (finding.facts.core, finding.severity) == (1, "warning")
+            assert 950 <= known(finding.facts.unaccounted_ms) <= 1_000
             assert "was not accounted for" in finding.summary
             assert "virtual CPU that did not run" in finding.summary
 
 
-def softirqs(comm: str) -> Any:
+def softirqs(comm: str) -> Finding[CoreSaturated]:
     recording = made.recording(cpus=4)
     made.cores(recording, 3.0, {2: [(0.0, 3.0, "softirq")]})
     process(recording, 11, comm, 2, [0, 100, 290])
-    return one(core_saturated.detect(recording, T))
+    return only(core_saturated.detect(recording, T), CoreSaturated)
 
 
 def test_of_a_core_full_of_softirqs_only_ksoftirqd_is_a_suspect() -> None:
-    assert softirqs("python3").value("process") is None
+    assert softirqs("python3").facts.offender is None
     finding = softirqs("ksoftirqd/2")
-    assert finding.value("process") == "ksoftirqd/2 [11]"
+    assert known(finding.facts.offender).process == Process("ksoftirqd/2", 11)
     assert "last seen on that core" in finding.summary
 
 
@@ -209,12 +221,11 @@ def test_the_process_that_used_the_core_is_named_and_a_bystander_is_not() -> Non
     made.cores(recording, 3.0, {2: [(0.0, 3.0, "system")]})
     process(recording, 9, "bystander", 2, [0, 1, 2])
     process(recording, 10, "elsewhere", 1, [0, 100, 200])
-    assert one(core_saturated.detect(recording, T)).value("process") is None
+    assert only(core_saturated.detect(recording, T), CoreSaturated).facts.offender is None
     process(recording, 11, "kubelet", 0, [0, 100, 290])
     process(recording, 11, "kubelet", 2, [0, 100, 290], tid=12)
-    finding = one(core_saturated.detect(recording, T))
-    assert finding.value("process") == "kubelet [11]"
-    assert finding.value("its cgroup") == "/system.slice/kubelet.service"
+    offender = known(only(core_saturated.detect(recording, T), CoreSaturated).facts.offender)
+    assert (offender.process, offender.cgroup) == (Process("kubelet", 11), "/system.slice/kubelet.service")
 
 
 def throttled(periods: int, throttled: int) -> Recording:
@@ -258,8 +269,8 @@ def rates(**per_second: int) -> Recording:
 
 
 def test_direct_reclaim_is_told_and_a_little_of_kswapd_is_not() -> None:
-    finding = one(reclaim.detect(rates(vmstat_pgscan_direct=50_000, vmstat_pgscan_kswapd=9), T))
-    assert finding.number("direct") == 50_000
+    finding = only(reclaim.detect(rates(vmstat_pgscan_direct=50_000, vmstat_pgscan_kswapd=9), T), Reclaim)
+    assert finding.facts.direct_scans_per_s == 50_000
     assert "80,000 by kswapd" in reclaim.detect(rates(vmstat_pgscan_direct=0, vmstat_pgscan_kswapd=80_000), T).ruled_out
 
 
@@ -282,9 +293,9 @@ def test_reclaim_inside_a_limit_shows_as_waiting_and_names_the_cgroup() -> None:
     recording = rates(vmstat_pgscan_direct=0, vmstat_pgscan_kswapd=0)
     for cgroup, ratio in (("", 0.4), ("/kubepods", 0.4), ("/kubepods/pod1", 0.39), ("/system.slice", 0.01)):
         waiting(recording, "memory", ratio, cgroup)
-    finding = one(reclaim.detect(recording, T))
+    finding = only(reclaim.detect(recording, T), Reclaim)
     assert finding.severity == "warning"
-    assert finding.value("cgroup") == "/kubepods/pod1"
+    assert finding.facts.limit_cgroup == "/kubepods/pod1"
     assert "waited for memory 40%" in finding.summary
 
 
@@ -298,10 +309,11 @@ def test_reclaim_is_only_ruled_out_as_far_as_it_could_be_seen() -> None:
 
 
 def test_major_faults_and_printk_are_rates() -> None:
-    assert one(page_fault_storm.detect(rates(vmstat_pgmajfault=5_000), T)).number("major faults") == 5_000
-    assert one(page_fault_storm.detect(rates(vmstat_pgmajfault=5_000, vmstat_workingset_refault=7), T)).number("refaults") == 7
+    assert only(page_fault_storm.detect(rates(vmstat_pgmajfault=5_000), T), PageFaultStorm).facts.major_faults_per_s == 5_000
+    again = rates(vmstat_pgmajfault=5_000, vmstat_workingset_refault=7)
+    assert only(page_fault_storm.detect(again, T), PageFaultStorm).facts.refaults_per_s == 7
     assert "3 major" in page_fault_storm.detect(rates(vmstat_pgmajfault=3), T).ruled_out
-    assert one(printk_flood.detect(rates(printk_records=900), T)).number("messages") == 900
+    assert only(printk_flood.detect(rates(printk_records=900), T), PrintkFlood).facts.messages_per_s == 900
     assert "0 kernel" in printk_flood.detect(rates(printk_records=0), T).ruled_out
 
 
@@ -331,7 +343,7 @@ def test_writeback_needs_enough_dirty_pages_that_writers_are_held_up(dirty: int,
     assert ("not idle" in one(examined).summary) if found else ("against a limit of 10,000" in examined.ruled_out)
 
 
-def full(waited: float | None = None) -> Any:
+def full(waited: float | None = None) -> Finding[CpuFull]:
     recording = made.recording(cpus=2)
     made.cores(recording, 2.0, {0: [(0.0, 2.0, "user")], 1: [(0.0, 2.0, "user")]})
     if waited is not None:
@@ -340,17 +352,16 @@ def full(waited: float | None = None) -> Any:
     process(recording, 10, "loader", 1, [0, 50, 60])
     process(recording, 11, "logger", 1, [0, 1, 2])
     process(recording, 12, "quiet", 1, [0, 0, 1])
-    return one(cpu_full.detect(recording, T))
+    return only(cpu_full.detect(recording, T), CpuFull)
 
 
 def test_a_full_machine_names_who_fills_it() -> None:
     finding = full()
-    assert finding.value("busiest") == "trainer [9] of trainer.service"
-    assert finding.number("CPU time of the busiest") == 2_000
-    assert (finding.value("second"), finding.value("third")) == (
-        "loader [10] of loader.service",
-        "logger [11] of logger.service",
-    )
+    assert [(str(program), used) for program, used in finding.facts.programs] == [
+        ("trainer [9] of trainer.service", 2_000),
+        ("loader [10] of loader.service", 600),
+        ("logger [11] of logger.service", 20),
+    ]
     assert "quiet" not in finding.summary
 
 
@@ -374,9 +385,9 @@ def test_a_machine_whose_hypervisor_reports_nothing_says_so() -> None:
 def test_steal_is_a_share_of_all_cores() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 2.0, {1: [(0.0, 1.0, "steal")]})
-    finding = one(steal.detect(recording, T))
-    assert finding.number("steal") == pytest.approx(0.5, abs=0.05)
-    assert finding.value("worst core") == 1
+    finding = only(steal.detect(recording, T), Steal)
+    assert finding.facts.steal_ratio == pytest.approx(0.5, abs=0.05)
+    assert finding.facts.worst_core == 1
     assert finding.end <= 1.1 * SECOND
 
 
@@ -425,9 +436,9 @@ def unit(restarts: list[int], sub: str = "running", active: str = "active", resu
     ],
 )
 def test_a_unit_that_restarts_is_told_as_bad_as_it_is(restarts: list[int], sub: str, severity: str) -> None:
-    finding = one(crash_loop.detect(unit(restarts, sub), T))
+    finding = only(crash_loop.detect(unit(restarts, sub), T), CrashLoop)
     assert (finding.subject, finding.severity) == ("ecs.service", severity)
-    assert finding.value("restarts in the window") == restarts[-1] - restarts[0]
+    assert finding.facts.restarts_in_window == restarts[-1] - restarts[0]
 
 
 def test_a_unit_that_ends_with_success_each_time_does_not_crash() -> None:
@@ -452,9 +463,9 @@ def test_a_loop_ends_when_it_was_seen_to_loop_last(restarts: list[int], subs: st
     for i, count in enumerate(restarts):
         sub = each[i % len(each)]
         looked["units"].add(i * SECOND, "ecs.service", "active", sub, count, "exit-code", "enabled", 0, "/ecs.service", "?")
-    finding = one(crash_loop.detect(looked, T))
+    finding = only(crash_loop.detect(looked, T), CrashLoop)
     assert (finding.start, finding.end) == (0, end * SECOND)
-    assert finding.value("period") == (None if period is None else round(period, 3))
+    assert finding.facts.period_s == (None if period is None else pytest.approx(period, abs=1e-6))
 
 
 def test_units_that_do_not_restart_are_ruled_out() -> None:
@@ -467,7 +478,7 @@ def test_defunct_processes_are_their_own_thing() -> None:
     recording.count(1, "processes_defunct", 250)
     for pid in range(5):
         recording["processes"].add(1, 100 + pid, 0, 5, 77, "sh", "Z", 0, 0, 0, "")
-    finding = one(defunct_processes.detect(recording, T))
+    finding = only(defunct_processes.detect(recording, T), DefunctProcesses)
     assert finding.severity == "warning"
     assert "5 of the 5 looked at not collected by PID 77" in finding.summary
     assert "may pin a removed cgroup until collected" in finding.summary
@@ -478,11 +489,12 @@ def test_the_parent_of_the_defunct_is_named_and_its_number_is_plain_text() -> No
     recording.count(1, "processes_defunct", 1)
     recording["processes"].add(1, 1_234_567, 0, 5, 1_234_560, "sh", "Z", 0, 0, 0, "")
     recording["processes"].add(1, 1_234_560, 0, 5, 1, "agent", "S", 0, 0, 0, "")
-    finding = one(defunct_processes.detect(recording, T))
+    finding = only(defunct_processes.detect(recording, T), DefunctProcesses)
     assert finding.severity == "info"
     assert finding.summary.startswith("1 defunct process (")
     assert "not collected by agent [1234560]" in finding.summary
-    assert finding.value("parent") == "1234560"
+    assert known(finding.facts.parent).pid == 1_234_560
+    assert {each.what: each.value for each in finding.evidence}["parent"] == "1234560"
 
 
 def named_zombies(recording: Recording, zombies: int, empty: int, unreaped: int, exact: bool = True) -> None:
@@ -499,12 +511,12 @@ def test_defunct_processes_that_hold_zombies_are_told_with_their_number_and_the_
     recording = made.recording()
     recording.count(1, "processes_defunct", 250)
     named_zombies(recording, 400, 300, 240)
-    finding = one(defunct_processes.detect(recording, T))
+    finding = only(defunct_processes.detect(recording, T), DefunctProcesses)
     assert finding.summary == (
         "250 defunct processes hold 240 of 400 zombie memory cgroups: supervisor [77] does not reap its children"
     )
-    assert finding.subject == finding.value("its unit") == "jobs.service"
-    assert (finding.value("zombies held"), finding.value("parent")) == (240, "77")
+    assert finding.subject == finding.facts.parent_unit == "jobs.service"
+    assert (finding.facts.zombies_held, known(finding.facts.parent).pid) == (240, 77)
 
 
 @pytest.mark.parametrize(("defunct", "empty", "perhaps"), [(250, 300, 250), (250, 200, 200), (250, 1_000, 0), (250, 20, 0)])
@@ -514,17 +526,17 @@ def test_without_the_kernels_word_as_many_defunct_as_empty_zombies_perhaps_hold_
     recording = made.recording()
     recording.count(1, "processes_defunct", defunct)
     named_zombies(recording, 1_000, empty, 0, exact=False)
-    finding = one(defunct_processes.detect(recording, T))
-    assert finding.number("zombies perhaps held") == perhaps
-    assert finding.value("zombies held") is None
+    finding = only(defunct_processes.detect(recording, T), DefunctProcesses)
+    assert finding.facts.held == (finding.facts.zombies_perhaps_held or 0) == perhaps
+    assert finding.facts.zombies_held is None
 
 
 def test_where_the_kernel_says_that_they_hold_none_their_number_says_nothing() -> None:
     recording = made.recording()
     recording.count(1, "processes_defunct", 250)
     named_zombies(recording, 250, 250, 0)
-    finding = one(defunct_processes.detect(recording, T))
-    assert (finding.subject, finding.number("zombies perhaps held")) == ("node", 0)
+    finding = only(defunct_processes.detect(recording, T), DefunctProcesses)
+    assert (finding.subject, finding.facts.held) == ("node", 0)
 
 
 def test_the_defunct_children_of_init_will_be_collected() -> None:
@@ -557,9 +569,8 @@ def test_a_starved_queue_names_the_core_that_takes_its_interrupts() -> None:
     )
     recording.count(1, "interrupts", 10**6, labels(irq=61, cpu=39, device="eth0-Tx-Rx-5"))
     recording.count(1, "interrupts", 10, labels(irq=61, cpu=3, device="eth0-Tx-Rx-5"))
-    finding = one(napi_starved.detect(recording, T))
-    assert finding.value("core") == 39
-    assert finding.number("not polled for") == 6596
+    complaint = known(only(napi_starved.detect(recording, T), NapiStarved).facts.complaint)
+    assert (complaint.core, complaint.not_polled_ms) == (39, 6596)
 
 
 def test_a_late_completion_with_a_recent_poll_is_not_starvation() -> None:
@@ -571,8 +582,8 @@ def test_a_queue_without_a_scheduled_poll_misses_its_interrupt_and_was_not_starv
     fields: dict[str, str | int] = {"device": "eth0", "queue": 5, "napi_age_ms": 6596, "threshold_ms": 5000, "driver": "ena"}
     recording = log("nic-queue-paused", 5, "eth0", napi_scheduled=0, **fields)
     assert not napi_starved.detect(recording, T).findings
-    finding = one(nic_reset.detect(recording, T))
-    assert (finding.severity, finding.value("reason"), finding.value("queue")) == ("warning", "interrupt missing", 5)
+    finding = only(nic_reset.detect(recording, T), NicReset)
+    assert (finding.severity, finding.facts.reason, finding.facts.queue) == ("warning", "interrupt missing", 5)
     assert "no poll was scheduled" in finding.summary
     due = log("nic-queue-paused", 5, "eth0", napi_scheduled=1, **fields)
     assert not nic_reset.detect(due, T).findings
@@ -591,9 +602,10 @@ def test_lockups_and_kills_are_taken_from_the_log() -> None:
     assert one(oom.detect(log("memcg-oom-kill", 9, "python"), T)).severity == "warning"
 
 
-@pytest.mark.parametrize("detect", DETECTORS, ids=lambda detect: detect.__module__.rsplit(".", 1)[-1])
-def test_a_detector_without_data_says_that_it_could_not_see(detect: Any) -> None:
-    examined = detect(made.recording(on=()), T)
+@pytest.mark.parametrize("kind", BY_NAME)
+def test_a_detector_without_data_says_that_it_could_not_see(kind: str) -> None:
+    examined = BY_NAME[kind].detect(made.recording(on=()), T)
+    assert examined.kind == kind
     assert examined.unseen
     assert not examined.findings
     assert not examined.ruled_out
@@ -608,4 +620,4 @@ def test_detectors_open_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("builtins.open", refuse)
     monkeypatch.setattr("os.open", refuse)
-    assert [detect(recording, T) for detect in DETECTORS]
+    assert [kind.detect(recording, T) for kind in KINDS]

@@ -5,12 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.findings import core_saturated, napi_starved
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.held import Who
 from exhume.findings.kernel_threads import is_kernel_thread
+from exhume.findings.napi_starved import NapiStarved
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.latency.stalls import Holder
 from exhume.recording.recording import Recording
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 
 T = Thresholds()
@@ -73,22 +77,22 @@ def test_names_are_any_bytes(comm: str, cgroup: str, stack: list[str]) -> None:
 
 
 def test_a_full_core_says_that_it_is_the_kernels_own_thread_that_fills_it() -> None:
-    for cgroup, told in (("/", 1), (POD, None)):
+    for cgroup, kernel in (("/", True), (POD, False)):
         recording = made.recording(on=("samples",))
         made.sample(recording, 1.0, 4.0, 2, "ksmd", 130, ("ksm_scan_thread", "kthread"), cgroup=cgroup)
         made.sample(recording, 0.0, 5.0, 1, "trainer", 99, (), kind="user")
-        (finding,) = core_saturated.detect(recording, T).findings
-        assert (finding.value("process"), finding.value("kernel thread")) == ("ksmd [130]", told)
+        offender = known(only(core_saturated.detect(recording, T), CoreSaturated).facts.offender)
+        assert (offender.process, offender.kernel_thread) == (Process("ksmd", 130), kernel)
 
 
 def test_so_it_is_told_where_there_are_no_samples() -> None:
-    for parent, told in ((2, 1), (1, None)):
+    for parent, kernel in ((2, True), (1, False)):
         recording = made.recording()
         made.cores(recording, 6.0, {1: [(1.0, 5.0, "system")]})
         for time, ticks in ((0, 0), (6, 400)):
             recording["processes"].add(time * SECOND, 130, 0, 5, parent, "ksmd", "R", 1, 0, ticks, "")
-        (finding,) = core_saturated.detect(recording, T).findings
-        assert (finding.value("process"), finding.value("kernel thread")) == ("ksmd [130]", told)
+        offender = known(only(core_saturated.detect(recording, T), CoreSaturated).facts.offender)
+        assert (offender.process, offender.kernel_thread) == (Process("ksmd", 130), kernel)
 
 
 def test_a_late_poll_says_so_too() -> None:
@@ -97,5 +101,5 @@ def test_a_late_poll_says_so_too() -> None:
     made.stall(
         recording, 2.0, 600, holder=Holder(130, 130, "irq/9-nv"), stack=("os_delay_us", "irq_thread", "kthread"), cgroup="/"
     )
-    (finding,) = napi_starved.detect(recording, T).findings
-    assert (finding.value("process"), finding.value("kernel thread")) == ("irq/9-nv [130]", 1)
+    offender = known(only(napi_starved.detect(recording, T), NapiStarved).facts.offender)
+    assert (offender.process, offender.kernel_thread) == (Process("irq/9-nv", 130), True)

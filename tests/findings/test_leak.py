@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from exhume.findings import memcg_leak
 from exhume.findings.leak_probability import leak
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import of
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from tests.findings import made
@@ -26,10 +28,11 @@ def walked(groups: dict[str, int], live: int = 100, method: str = "bpf-walk", **
 
 
 def test_the_place_with_nearly_all_of_them_is_the_leak_and_its_unit_is_named() -> None:
-    (finding,) = memcg_leak.detect(walked({"/system.slice/ecs.service": 68_000, "/x": 400}, unit="ecs.service"), T).findings
+    recording = walked({"/system.slice/ecs.service": 68_000, "/x": 400}, unit="ecs.service")
+    (finding,) = of(memcg_leak.detect(recording, T).findings, MemcgLeak)
     assert finding.subject == "ecs.service"
     assert "68,000 of 68,400 zombies lived in /system.slice/ecs.service, pinned by page cache" in finding.summary
-    assert finding.number("share") > 0.99
+    assert finding.facts.share_ratio > 0.99
 
 
 def test_without_an_owner_the_place_is_the_subject() -> None:

@@ -7,11 +7,14 @@ import pytest
 
 from exhume.findings import memcg_walk
 from exhume.findings.kernel_work import FLUSH, WALK, work
-from exhume.findings.model import Finding
+from exhume.findings.memcg_walk import MemcgWalk
+from exhume.findings.model import Finding, of
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.walk_families import family, through
 from exhume.recording.recording import Recording
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 
 T = Thresholds()
@@ -62,9 +65,8 @@ def sampled(cpus: int = 4) -> Recording:
     return recording
 
 
-def one(recording: Recording) -> Finding:
-    (finding,) = memcg_walk.detect(recording, T).findings
-    return finding
+def one(recording: Recording) -> Finding[MemcgWalk]:
+    return only(memcg_walk.detect(recording, T), MemcgWalk)
 
 
 def test_who_walked_how_long_through_what_and_on_which_core() -> None:
@@ -73,17 +75,17 @@ def test_who_walked_how_long_through_what_and_on_which_core() -> None:
     made.sample(recording, 4.0, 4.5, 2, "kubelet", 12, ("futex_wake", "do_futex"), cgroup=KUBELET)
     made.sample(recording, 7.0, 7.2, 1, "kubelet", 12, NUMA_STAT, cgroup=KUBELET)
     finding = one(recording)
+    facts, walker = finding.facts, finding.facts.walker
     assert (finding.kind, finding.subject, finding.severity) == ("memcg-walk", "kubelet.service", "warning")
-    assert (finding.value("process"), finding.value("its cgroup")) == ("kubelet [12]", KUBELET)
-    assert finding.value("its unit") == "kubelet.service"
-    assert abs(finding.number("walked") - 2_200) <= 25
-    assert abs(finding.number("longest") - 2_000) <= 25
-    assert abs(finding.number("share") - 2.2 / 2.7) < 0.01
-    assert finding.value("core") == 2
-    assert abs(finding.number("core share") - 2.0 / 2.5) < 0.01
-    assert (finding.value("family"), finding.value("through")) == ("numa_stat", "memory.numa_stat")
-    assert finding.value("function") == "mem_cgroup_nr_lru_pages"
-    assert str(finding.value("stack")).startswith("mem_cgroup_nr_lru_pages < memcg_numa_stat_show < seq_read")
+    assert (walker.process, walker.cgroup, walker.unit) == (Process("kubelet", 12), KUBELET, "kubelet.service")
+    assert abs(facts.walked_ms - 2_200) <= 25
+    assert abs(facts.longest_ms - 2_000) <= 25
+    assert abs(known(facts.samples_ratio) - 2.2 / 2.7) < 0.01
+    assert facts.core == 2
+    assert abs(known(facts.core_ratio) - 2.0 / 2.5) < 0.01
+    assert (facts.family, facts.through) == ("numa_stat", "memory.numa_stat")
+    assert facts.function == "mem_cgroup_nr_lru_pages"
+    assert facts.stack[:3] == ("mem_cgroup_nr_lru_pages", "memcg_numa_stat_show", "seq_read")
     assert [span.core for span in finding.spans] == [2, 1]
     assert abs(finding.start - 2 * SECOND) < 0.02 * SECOND
     assert abs(finding.end - 7.2 * SECOND) < 0.02 * SECOND
@@ -101,9 +103,9 @@ def test_reading_a_counter_is_no_walk_unless_this_kernel_is_seen_to_walk_for_it(
     recording = on("5.15.0-91-generic")
     made.sample(recording, 2.0, 4.0, 2, "kubelet", 12, NUMA_STAT, cgroup=KUBELET)
     made.sample(recording, 5.0, 5.5, 2, "kubelet", 12, ("mem_cgroup_iter", "shrink_node", "try_to_free_pages"), cgroup=KUBELET)
-    assert abs(one(recording).number("walked") - 500) <= 25
+    assert abs(one(recording).facts.walked_ms - 500) <= 25
     made.sample(recording, 4.0, 4.1, 2, "kubelet", 12, ("mem_cgroup_iter", *NUMA_STAT[1:]), cgroup=KUBELET)
-    assert abs(one(recording).number("walked") - 2_600) <= 50
+    assert abs(one(recording).facts.walked_ms - 2_600) <= 50
 
 
 def test_stalls_and_traces_know_the_kernel_too() -> None:
@@ -120,8 +122,11 @@ def test_a_thread_of_the_kernel_that_walks_is_told_as_one() -> None:
     walk = ("mem_cgroup_iter", "shrink_node", "balance_pgdat", "kswapd", "kthread", "ret_from_fork")
     made.sample(recording, 2.0, 4.0, 2, "kswapd0", 88, walk)
     made.sample(recording, 2.0, 4.0, 1, "kubelet", 12, NUMA_STAT, cgroup=KUBELET)
-    told = {finding.value("process"): finding.value("kernel thread") for finding in memcg_walk.detect(recording, T).findings}
-    assert told == {"kswapd0 [88]": 1, "kubelet [12]": None}
+    walkers = [finding.facts.walker for finding in of(memcg_walk.detect(recording, T).findings, MemcgWalk)]
+    assert {walker.process: walker.kernel_thread for walker in walkers} == {
+        Process("kswapd0", 88): True,
+        Process("kubelet", 12): False,
+    }
 
 
 def test_threads_of_a_process_are_one_and_so_are_runs_of_a_program() -> None:
@@ -129,9 +134,9 @@ def test_threads_of_a_process_are_one_and_so_are_runs_of_a_program() -> None:
     for i in range(5):
         made.sample(recording, 1.0 + i, 1.2 + i, i % 4, "cadvisor", 20 + i, NUMA_STAT, cgroup="/docker/x")
     finding = one(recording)
-    assert finding.value("process") == "cadvisor [24 and 4 more]"
+    assert finding.facts.walker.process == Process("cadvisor", 24, more=4)
     assert finding.subject == "cadvisor [24 and 4 more]"
-    assert abs(finding.number("walked") - 1_000) <= 55
+    assert abs(finding.facts.walked_ms - 1_000) <= 55
 
 
 def test_each_program_that_asks_has_its_own_finding_the_longest_first() -> None:
@@ -147,9 +152,9 @@ def test_readers_that_wait_for_each_other_are_told_apart_from_one_that_walks() -
     flush = tuple(f"cgroup_rstat_flush_locked mem_cgroup_flush_stats memory_stat_show {READ}".split())
     made.sample(recording, 1.0, 4.0, 1, "cadvisor", 20, flush, cgroup="/system.slice/cadvisor.service")
     made.sample(recording, 1.0, 4.0, 2, "kubelet", 12, ("native_queued_spin_lock_slowpath", *flush), cgroup=KUBELET)
-    walks, waits = memcg_walk.detect(recording, T).findings
-    assert (walks.value("spun on a lock"), waits.value("spun on a lock")) == (None, 1.0)
-    assert walks.value("walkers") == waits.value("walkers") == 2
+    walks, waits = of(memcg_walk.detect(recording, T).findings, MemcgWalk)
+    assert (walks.facts.lock_ratio, waits.facts.lock_ratio) == (0.0, 1.0)
+    assert walks.facts.walkers == waits.facts.walkers == 2
     assert "waiting for a lock" in waits.summary
     assert "waiting for a lock" not in walks.summary
 
@@ -184,10 +189,12 @@ def test_a_check_has_only_the_stacks_of_stalls() -> None:
     assert memcg_walk.detect(recording, T).ruled_out == "none of the stalls shows one"
     made.stall(recording, 2.0, 600, samples=(54, 60))
     finding = one(recording)
+    facts = finding.facts
     assert (finding.subject, finding.severity) == ("kubelet.service", "warning")
-    assert (finding.value("walked"), finding.value("core"), finding.value("core share")) == (540, 1, 0.9)
-    assert (finding.value("family"), finding.value("through")) == ("reclaim", "direct reclaim")
-    assert finding.value("share") is None
+    assert (facts.walked_ms, facts.core) == (540, 1)
+    assert facts.core_ratio == pytest.approx(0.9, abs=0.0005)
+    assert (facts.family, facts.through) == ("reclaim", "direct reclaim")
+    assert facts.samples_ratio is None
     assert [span.core for span in finding.spans] == [1]
 
 

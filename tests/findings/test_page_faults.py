@@ -3,6 +3,8 @@
 import pytest
 
 from exhume.findings import page_fault_storm
+from exhume.findings.major_faults import ORIGINS, Origin
+from exhume.findings.subjects import Process
 from exhume.recording.recording import Recording, labels
 from tests.findings import made
 from tests.findings.made import SECOND
@@ -17,9 +19,10 @@ def test_major_faults_name_the_process_that_has_them() -> None:
         recording.count(290 * SECOND, "process_major_faults", 5, at)
         recording.count(320 * SECOND, "process_major_faults", 5 + faults, at)
     finding = one(page_fault_storm.detect(recording, T))
-    assert (lasted(finding), finding.number("major faults")) == ((300, 320), 4_000)
-    assert (finding.value("process"), finding.value("its cgroup")) == ("mapper [41 and 1 more]", "/web/index")
-    assert finding.number("its share") > 0.9
+    assert (lasted(finding), finding.facts.major_faults_per_s) == ((300, 320), 4_000)
+    offender = finding.facts.offender
+    assert (offender.process, offender.cgroup) == (Process("mapper", 41, more=1), "/web/index")
+    assert finding.facts.offender_ratio > 0.9
 
 
 PSI_IO = labels(cgroup="", kind="some", resource="io")
@@ -43,25 +46,25 @@ GROWS = 4_000 * 4096
 
 
 @pytest.mark.parametrize(
-    ("pages", "cached", "severity", "said"),
+    ("pages", "cached", "severity", "origin"),
     [
-        ({"workingset_refault_file": 0, "pswpin": 0}, GROWS, "info", "for the first time"),
-        ({"workingset_refault_file": 3_000, "pswpin": 0}, 0, "warning", "is read from disk again"),
-        ({"workingset_refault": 3_000}, 0, "warning", "is read from disk again"),
-        ({"workingset_refault_file": 0, "workingset_refault_anon": 2_500, "pswpin": 2_500}, 0, "warning", "from swap again"),
-        ({"workingset_refault_file": 0, "pswpin": 0, "zswpin": 3_000}, 0, "warning", "compressed swap (zswap)"),
-        ({"workingset_refault_file": 0, "pswpin": 0}, 0, "warning", "whoever reads it lets it go"),
-        ({"workingset_refault_file": 0, "pswpin": 0, "pgsteal_kswapd": 4_000}, 0, "info", "for the first time"),
-        ({"workingset_refault_file": 0, "pswpin": 0, "drop_pagecache": 1}, 0, "info", "for the first time"),
+        ({"workingset_refault_file": 0, "pswpin": 0}, GROWS, "info", Origin.NEW),
+        ({"workingset_refault_file": 3_000, "pswpin": 0}, 0, "warning", Origin.DISK_AGAIN),
+        ({"workingset_refault": 3_000}, 0, "warning", Origin.DISK_AGAIN),
+        ({"workingset_refault_file": 0, "workingset_refault_anon": 2_500, "pswpin": 2_500}, 0, "warning", Origin.SWAP_AGAIN),
+        ({"workingset_refault_file": 0, "pswpin": 0, "zswpin": 3_000}, 0, "warning", Origin.ZSWAP_AGAIN),
+        ({"workingset_refault_file": 0, "pswpin": 0}, 0, "warning", Origin.DROPPED),
+        ({"workingset_refault_file": 0, "pswpin": 0, "pgsteal_kswapd": 4_000}, 0, "info", Origin.NEW),
+        ({"workingset_refault_file": 0, "pswpin": 0, "drop_pagecache": 1}, 0, "info", Origin.NEW),
     ],
 )
 def test_major_faults_are_a_storm_if_what_they_read_was_there_a_moment_ago(
-    pages: dict[str, float], cached: int, severity: str, said: str
+    pages: dict[str, float], cached: int, severity: str, origin: Origin
 ) -> None:
     recording = faults(sampled({0: (0.0, 3.0, READS, "mapper")}), pages, cached=cached)
     finding = one(page_fault_storm.detect(recording, T))
-    assert (finding.severity, said in finding.summary) == (severity, True), finding.summary
-    assert finding.number("major faults") == 4_000
+    assert (finding.severity, finding.facts.origin, finding.facts.major_faults_per_s) == (severity, origin, 4_000)
+    assert ORIGINS[origin] in finding.summary
 
 
 def test_pages_that_a_limit_takes_away_are_not_let_go() -> None:
@@ -73,7 +76,7 @@ def test_pages_that_a_limit_takes_away_are_not_let_go() -> None:
 @pytest.mark.parametrize(("waited", "severity"), [(0.4, "warning"), (None, "warning"), (0.05, "info")])
 def test_major_faults_that_nobody_waits_for_are_information(waited: float | None, severity: str) -> None:
     finding = one(page_fault_storm.detect(faults(made.recording(), {"workingset_refault_file": 4_000}, waited), T))
-    assert (finding.severity, finding.value("waited for memory or I/O")) == (severity, waited)
+    assert (finding.severity, finding.facts.waited_ratio) == (severity, pytest.approx(waited))
     assert ("hardly anybody waits" in finding.summary) is (severity == "info")
 
 
@@ -85,8 +88,8 @@ def test_minor_faults_are_a_storm_by_their_share_of_the_cores(cores: tuple[int, 
     examined = page_fault_storm.detect(recording, T)
     assert [finding.severity for finding in examined.findings] == ([severity] if severity else [])
     if severity:
-        assert "python3 [" in str(one(examined).value("process"))
-        assert one(examined).value("its cgroup") == "/kubepods/python3"
+        offender = one(examined).facts.offender
+        assert (offender.process.comm, offender.cgroup) == ("python3", "/kubepods/python3")
     else:
         assert examined.ruled_out == "0 major faults a second, 0% of all cores' time in page faults"
 

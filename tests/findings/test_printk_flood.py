@@ -3,6 +3,7 @@
 import pytest
 
 from exhume.findings import printk_flood
+from exhume.findings.subjects import Process
 from tests.findings import made
 from tests.findings.made import SECOND
 from tests.findings.shown import CONSOLE, T, burst, flood, lasted, one, read, sampled, ten_minutes
@@ -12,8 +13,8 @@ def test_a_flood_names_the_message_and_lasts_as_long_as_it_did() -> None:
     recording = ten_minutes("printk")
     flood(recording)
     finding = one(printk_flood.detect(recording, T))
-    assert (lasted(finding), finding.number("messages")) == ((300, 320), 500)
-    assert (finding.value("message"), finding.number("its share")) == ("veth#", 0.9)
+    assert (lasted(finding), finding.facts.messages_per_s) == ((300, 320), 500)
+    assert (finding.facts.message, finding.facts.message_ratio) == ("veth#", 0.9)
     assert "veth7: entered promiscuous mode" in finding.summary
     assert finding.severity == "warning"
 
@@ -53,7 +54,7 @@ def test_lines_that_programs_write_are_not_the_kernels() -> None:
     finding = one(printk_flood.detect(recording, T))
     assert finding.severity == "info"
     assert "written by programs, not by the kernel" in finding.summary
-    assert finding.value("messages") is None
+    assert (finding.facts.messages_per_s, finding.facts.program_messages_per_s) == (None, 500)
 
 
 def test_a_slow_console_holds_a_core_with_few_messages() -> None:
@@ -61,9 +62,10 @@ def test_a_slow_console_holds_a_core_with_few_messages() -> None:
     recording.count(0, "printk_records", 0)
     recording.count(10 * SECOND, "printk_records", 900)
     finding = one(printk_flood.detect(recording, T))
-    assert finding.value("core") == 2
-    assert finding.number("console share") > 0.8
+    assert finding.facts.core == 2
+    assert finding.facts.console_ratio > 0.8
     assert {span.core for span in finding.spans} == {2}
+    assert finding.facts.printer.process == Process("kworker/2:1", 102)
     assert "kworker/2:1 [102]" in finding.summary
     quiet = sampled({})
     quiet.count(0, "printk_records", 0)
@@ -77,5 +79,5 @@ def test_a_console_is_not_kept_busy_by_messages_that_there_are_not(messages: int
     recording.count(0, "printk_records", 0)
     recording.count(10 * SECOND, "printk_records", messages)
     finding = one(printk_flood.detect(recording, T))
-    assert (finding.severity, finding.value("core")) == (severity, 2)
+    assert (finding.severity, finding.facts.core) == (severity, 2)
     assert ("hardly any message was logged" in finding.summary) is (severity == "info")

@@ -15,7 +15,7 @@ def test_a_burst_of_direct_reclaim_does_not_drown_in_ten_minutes() -> None:
     burst(recording, "vmstat_pgscan_kswapd", 0)
     finding = one(reclaim.detect(recording, T))
     assert lasted(finding) == (300, 320)
-    assert finding.number("direct") == 50_000
+    assert finding.facts.direct_scans_per_s == 50_000
     assert [(span.core, span.start, span.end) for span in finding.spans] == [(-1, 300 * SECOND, 320 * SECOND)]
 
 
@@ -43,10 +43,10 @@ def test_the_share_of_direct_reclaim_is_of_all_cores_and_names_whose_it_is() -> 
     recording["memcg"].add(1, "/", 10, 5_000, 5_010, "proc-cgroups", "node", 1)
     finding = one(reclaim.detect(recording, T))
     assert finding.severity == "warning"
-    assert finding.number("direct share") == pytest.approx(0.25, abs=0.02)
-    assert finding.number("kswapd share") == pytest.approx(0.25, abs=0.02)
-    assert (finding.value("cgroup"), finding.value("waits most")) == (None, "/kubepods/trainer")
-    assert (finding.value("walk share"), finding.value("zombies")) == (0, 5_000)
+    assert finding.facts.direct_ratio == pytest.approx(0.25, abs=0.02)
+    assert finding.facts.kswapd_ratio == pytest.approx(0.25, abs=0.02)
+    assert (finding.facts.limit_cgroup, finding.facts.waiting_cgroup) == ("", "/kubepods/trainer")
+    assert (finding.facts.walk_ratio, finding.facts.zombies) == (0, 5_000)
     assert finding.start / SECOND == pytest.approx(2.0, abs=1.01)
     assert "direct reclaim takes 25% of all cores' time" in finding.summary
 
@@ -57,7 +57,7 @@ def test_without_idle_samples_the_share_is_still_of_all_cores() -> None:
     assert "12.5% of all cores' time in direct reclaim" in reclaim.detect(recording, T).ruled_out
     recording = made.recording(cpus=4)
     made.sample(recording, 0.0, 10.0, 3, "trainer", 7, DIRECT)
-    assert one(reclaim.detect(recording, T)).number("direct share") == pytest.approx(0.25, abs=0.01)
+    assert one(reclaim.detect(recording, T)).facts.direct_ratio == pytest.approx(0.25, abs=0.01)
 
 
 def test_where_cores_that_sleep_are_not_sampled_a_few_samples_are_a_small_share() -> None:
@@ -70,7 +70,7 @@ def test_where_cores_that_sleep_are_not_sampled_a_few_samples_are_a_small_share(
 def test_reclaim_that_only_walks_groups_says_so() -> None:
     recording = sampled({0: (0.0, 10.0, made.WALK, "trainer")})
     finding = one(reclaim.detect(recording, T))
-    assert finding.value("walk share") == 1
+    assert finding.facts.walk_ratio == 1
     assert "100% of it only goes from one memory cgroup to the next" in finding.summary
 
 
@@ -80,8 +80,8 @@ def test_reclaim_that_a_program_asked_for_is_no_shortage() -> None:
         recording.count(second * SECOND, "pressure_us", waited, PSI_MEMORY)
     finding = one(reclaim.detect(recording, T))
     assert finding.severity == "info"
-    assert finding.number("asked share") == pytest.approx(0.25, abs=0.01)
-    assert finding.number("direct share") == 0
+    assert finding.facts.asked_ratio == pytest.approx(0.25, abs=0.01)
+    assert finding.facts.direct_ratio == 0
     assert "nothing was reclaimed" not in finding.summary
 
 
@@ -99,15 +99,15 @@ def waits(recording: Recording, *groups: tuple[str, float], scans: float = 0.0, 
 def test_who_waits_for_memory_while_the_node_reclaims_is_not_the_one_who_took_it() -> None:
     recording = waits(sampled({}), ("", 0.3), ("/db", 0.29), ("/hog", 0.04), scans=40_000)
     finding = one(reclaim.detect(recording, T))
-    assert (finding.severity, finding.value("cgroup"), finding.value("waits most")) == ("warning", None, "/db")
-    assert finding.value("waited there") == 0.29
+    assert (finding.severity, finding.facts.limit_cgroup, finding.facts.waiting_cgroup) == ("warning", "", "/db")
+    assert finding.facts.cgroup_waited_ratio == pytest.approx(0.29)
     assert "/db waits most (29%), which does not say who took the memory" in finding.summary
 
 
 def test_who_waits_while_the_node_reclaims_nothing_is_at_its_own_limit() -> None:
     recording = waits(sampled({0: (0.0, 9.9, LIMIT, "db")}), ("", 0.3), ("/db", 0.29))
     finding = one(reclaim.detect(recording, T))
-    assert (finding.value("cgroup"), finding.value("waits most")) == ("/db", None)
+    assert (finding.facts.limit_cgroup, finding.facts.waiting_cgroup) == ("/db", "")
     assert "most in /db (29%), at its own limit" in finding.summary
 
 
@@ -115,8 +115,8 @@ def test_who_waits_while_the_node_reclaims_nothing_is_at_its_own_limit() -> None
 def test_a_group_whose_stacks_reclaim_for_a_limit_is_at_it_whatever_the_node_does(stack: tuple[str, ...], own: bool) -> None:
     recording = waits(sampled({0: (0.0, 9.9, stack, "db")}), ("", 0.3), ("/kubepods/db", 0.29), scans=40_000)
     finding = one(reclaim.detect(recording, T))
-    assert finding.value("cgroup" if own else "waits most") == "/kubepods/db"
-    assert finding.value("waits most" if own else "cgroup") is None
+    found = finding.facts.limit_cgroup, finding.facts.waiting_cgroup
+    assert found == (("/kubepods/db", "") if own else ("", "/kubepods/db"))
 
 
 def test_without_counters_and_stacks_nobody_is_seen_to_be_at_a_limit() -> None:
@@ -126,7 +126,7 @@ def test_without_counters_and_stacks_nobody_is_seen_to_be_at_a_limit() -> None:
         for cgroup in ("", "/db"):
             at = labels(cgroup=cgroup, kind="some", resource="memory")
             recording.count(second * SECOND, "pressure_us", second * 300_000, at)
-    assert one(reclaim.detect(recording, T)).value("waits most") == "/db"
+    assert one(reclaim.detect(recording, T)).facts.waiting_cgroup == "/db"
 
 
 COMPACTS = ("isolate_migratepages_block", "compact_zone", "try_to_compact_pages", "__alloc_pages_direct_compact")
@@ -135,12 +135,12 @@ COMPACTS = ("isolate_migratepages_block", "compact_zone", "try_to_compact_pages"
 def test_tasks_that_wait_for_compaction_do_not_wait_for_pages_to_be_read() -> None:
     recording = waits(sampled({0: (0.0, 9.9, COMPACTS, "java")}), ("", 0.8), ("/web", 0.8))
     finding = one(reclaim.detect(recording, T))
-    assert (finding.severity, finding.number("compaction share")) == ("warning", pytest.approx(0.25, abs=0.01))
+    assert (finding.severity, finding.facts.compaction_ratio) == ("warning", pytest.approx(0.25, abs=0.01))
     assert "went into compaction" in finding.summary
     assert "read again" not in finding.summary
-    assert (finding.value("cgroup"), finding.value("waits most")) == (None, "/web")
+    assert (finding.facts.limit_cgroup, finding.facts.waiting_cgroup) == ("", "/web")
     quiet = one(reclaim.detect(waits(sampled({}), ("", 0.8)), T))
-    assert (quiet.severity, quiet.number("compaction share")) == ("info", 0)
+    assert (quiet.severity, quiet.facts.compaction_ratio) == ("info", 0)
     assert "they waited for pages to be read again" in quiet.summary
 
 
@@ -150,7 +150,7 @@ def test_without_stacks_the_kernel_counts_compactions(stalls: int, severity: str
     for second in range(0, 11, 2):
         recording.count(second * SECOND, "vmstat_compact_stall", second * stalls)
     finding = one(reclaim.detect(recording, T))
-    assert (finding.severity, finding.value("compaction stalls")) == (severity, stalls)
+    assert (finding.severity, finding.facts.compaction_stalls_per_s) == (severity, stalls)
 
 
 def probes(seconds: int = 10, ms_each: int = 0, cgroup: str = "/small", waited: float = 0.0) -> Recording:
@@ -171,8 +171,8 @@ def probes(seconds: int = 10, ms_each: int = 0, cgroup: str = "/small", waited: 
 
 def test_without_samples_the_probes_tell_the_share_and_the_cgroup() -> None:
     finding = one(reclaim.detect(probes(ms_each=800, waited=0.5), T))
-    assert finding.number("direct share") == pytest.approx(0.4, abs=0.01)
-    assert finding.value("cgroup") == "/small"
+    assert finding.facts.direct_ratio == pytest.approx(0.4, abs=0.01)
+    assert finding.facts.limit_cgroup == "/small"
     assert "most in /small (100%)" in finding.summary
 
 
@@ -192,4 +192,4 @@ def test_scanning_that_nobody_waits_for_is_information() -> None:
     burst(recording, "vmstat_pgscan_direct", 50_000)
     burst(recording, "pressure_us", 400_000, at=PSI_MEMORY)
     finding = one(reclaim.detect(recording, T))
-    assert (finding.severity, finding.number("waited for memory")) == ("warning", 0.4)
+    assert (finding.severity, finding.facts.waited_ratio) == ("warning", pytest.approx(0.4))

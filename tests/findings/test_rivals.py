@@ -15,10 +15,15 @@ from exhume.findings import (
     steal,
     writeback_stall,
 )
-from exhume.findings.detectors import DETECTORS, examine
+from exhume.findings.cpu_full import Program
+from exhume.findings.nic_reset import NicReset, ResetCounter
+from exhume.findings.registry import BY_NAME, examine
+from exhume.findings.subjects import Process
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import TABLES
+from exhume.recording.source_state import Failed, SourceState
 from tests.findings import made
+from tests.findings.found import only
 from tests.findings.made import SECOND
 from tests.findings.shown import CONSOLE, DIRECT, FAULT, PSI_MEMORY, T, burst, flood, lasted, one, read, sampled, ten_minutes
 
@@ -53,8 +58,8 @@ def test_a_quota_that_bites_for_a_while_is_told_with_that_while() -> None:
     finding = one(cpu_throttled.detect(recording, T))
     assert (finding.subject, finding.severity, lasted(finding)) == ("/kubepods/pod1/c", "warning", (300, 330))
     assert "270 of 300 periods" in finding.summary
-    assert (finding.value("quota"), finding.value("parent quota"), finding.value("machine busy")) == (0.5, 2.0, 0)
-    assert finding.number("throttled time") == 3_000
+    assert (finding.facts.quota_cpus, finding.facts.parent_quota_cpus, finding.facts.machine_busy_ratio) == (0.5, 2.0, 0)
+    assert (finding.facts.parent_cgroup, finding.facts.throttled_ms) == ("/kubepods/pod1", 3_000)
 
 
 def test_a_machine_that_is_full_for_a_while_is_full_then() -> None:
@@ -65,7 +70,10 @@ def test_a_machine_that_is_full_for_a_while_is_full_then() -> None:
         recording["processes"].add(second * SECOND, 8, 0, 5, 1, "web", "R", 0, ticks // 3, 0, "/web/x")
     finding = one(cpu_full.detect(recording, T))
     assert lasted(finding) == pytest.approx((40, 60), abs=1.01)
-    assert (finding.value("busiest cgroup"), finding.value("its share")) == ("/batch/solver", 0.75)
+    assert (finding.facts.busiest_cgroup, finding.facts.busiest_cgroup_ratio) == (
+        "/batch/solver",
+        pytest.approx(0.75, abs=0.001),
+    )
     short = made.recording(cpus=2)
     made.cores(short, 120.0, {core: [(40.0, 44.0, "user")] for core in (0, 1)}, step=0.5)
     assert cpu_full.detect(short, T).ruled_out == "97% idle, at most 40% busy for 10 s"
@@ -91,7 +99,7 @@ def test_a_full_machine_is_full_of_programs_or_of_the_kernel(kernel: float, said
         recording["processes"].add(second * SECOND, 9, 0, 5, 1, "solver", "R", 0, 100 * second, 0, "/batch/solver")
     finding = one(cpu_full.detect(recording, T))
     assert said in finding.summary
-    assert (finding.number("kernel"), finding.number("user")) == pytest.approx((kernel, 1 - kernel), abs=0.05)
+    assert (finding.facts.kernel_ratio, finding.facts.user_ratio) == pytest.approx((kernel, 1 - kernel), abs=0.05)
 
 
 def test_a_full_machine_is_seen_in_samples_alone() -> None:
@@ -99,10 +107,10 @@ def test_a_full_machine_is_seen_in_samples_alone() -> None:
     for core in (0, 1):
         made.sample(recording, 0.0, 20.0, core, "solver", 100 + core, ("work",), "user", cgroup="/batch/solver")
     finding = one(cpu_full.detect(recording, T))
-    assert finding.number("busy") > 0.95
-    assert "solver [10" in str(finding.value("busiest"))
-    assert finding.value("busiest cgroup") == "/batch/solver"
-    assert finding.evidence[0].source == "stack samples"
+    assert finding.facts.busy_ratio > 0.95
+    assert finding.facts.busiest.process.comm == "solver"
+    assert finding.facts.busiest_cgroup == "/batch/solver"
+    assert finding.facts.counted_in == "stack samples"
     assert steal.detect(recording, T).unseen
 
 
@@ -112,9 +120,10 @@ def test_programs_that_live_shortly_are_one_in_samples_whatever_their_pids() -> 
         made.sample(recording, second, second + 0.9, 0, "cc1", 200 + second, ("work",), "user", cgroup="/build")
         made.sample(recording, second + 0.9, second + 1.0, 0, "make", 9, ("work",), "user", cgroup="/build")
     finding = one(cpu_full.detect(recording, T))
-    assert finding.value("busiest") == "cc1 [219 and 19 more] of build"
-    assert finding.number("CPU time of the busiest") == pytest.approx(18_000, rel=0.02)
-    assert str(finding.value("second")).startswith("make [9]")
+    assert finding.facts.busiest == Program(Process("cc1", 219, more=19), "/build")
+    assert str(finding.facts.busiest) == "cc1 [219 and 19 more] of build"
+    assert finding.facts.busiest_cpu_ms == pytest.approx(18_000, rel=0.02)
+    assert finding.facts.second == Program(Process("make", 9), "/build")
 
 
 def test_a_machine_that_is_full_but_for_short_pauses_is_full() -> None:
@@ -149,7 +158,7 @@ def test_a_little_steal_is_loud_only_where_work_waits(
         burst(recording, "pressure_us", waited * 1e6, 20, 30, 60, labels(cgroup="", kind="some", resource="cpu"))
     finding = one(steal.detect(recording, T))
     assert finding.severity == severity
-    assert finding.number("steal") == pytest.approx(stolen, abs=0.03)
+    assert finding.facts.steal_ratio == pytest.approx(stolen, abs=0.03)
     assert lasted(finding) == pytest.approx((20, 20 + seconds), abs=1.01)
 
 
@@ -157,7 +166,7 @@ def test_one_core_that_is_stolen_is_told_quietly() -> None:
     recording = made.recording(cpus=16)
     made.cores(recording, 20.0, {5: [(4.0, 8.0, "steal")]}, step=0.5)
     finding = one(steal.detect(recording, T))
-    assert (finding.severity, finding.value("worst core")) == ("info", 5)
+    assert (finding.severity, finding.facts.worst_core) == ("info", 5)
     assert {span.core for span in finding.spans} == {5}
 
 
@@ -172,8 +181,8 @@ def test_a_stall_of_writeback_names_who_stood_still() -> None:
         recording["processes"].add(second * SECOND, second, 0, 5, 1, "postgres", "D", 0, 0, 0, "/db")
     finding = one(writeback_stall.detect(recording, T))
     assert lasted(finding) == (300, 320)
-    assert finding.value("blocked") == "postgres [310]"
-    assert finding.number("dirty or under writeback") == 27_000
+    assert finding.facts.blocked.processes == (Process("postgres", 310),)
+    assert finding.facts.unwritten_pages == 27_000
 
 
 def test_a_kill_tells_whose_limit_it_was() -> None:
@@ -184,8 +193,8 @@ def test_a_kill_tells_whose_limit_it_was() -> None:
     ):
         recording["events"].add(500 * SECOND, kind, "python", "critical", "the line", labels(**fields))
     finding = one(oom.detect(recording, T))
-    assert (finding.value("limit of"), finding.value("its cgroup")) == ("/kubepods/pod1", "/kubepods/pod1/c")
-    assert finding.value("cgroup") == "/kubepods/pod1"
+    assert (finding.facts.limit_cgroup, finding.facts.victim_cgroup) == ("/kubepods/pod1", "/kubepods/pod1/c")
+    assert (finding.facts.cgroup_paths, finding.facts.constraint) == (("/kubepods/pod1",), oom.Constraint.MEMCG)
     assert finding.summary.startswith("/kubepods/pod1 reached its memory limit: 1 killed, last python")
 
 
@@ -195,26 +204,27 @@ def test_a_limit_that_the_log_named_once_is_that_of_the_later_kills_too() -> Non
         killed = labels(pid=str(second), comm="python", **fields)
         recording["events"].add(second * SECOND, "memcg-oom-kill", "python", "critical", "the line", killed)
     finding = one(oom.detect(recording, T))
-    assert (finding.value("limit of"), finding.number("kills")) == ("/kubepods/pod1", 3)
+    assert (finding.facts.limit_cgroup, finding.facts.kills) == ("/kubepods/pod1", 3)
 
 
 def test_kills_of_the_days_before_are_not_those_of_the_recording() -> None:
     recording = ten_minutes()
     for second, comm in ((-90_000, "old"), (500, "python")):
         recording["events"].add(second * SECOND, "oom-kill", comm, "critical", "the line", labels(pid="7", comm=comm))
-    assert (one(oom.detect(recording, T)).subject, one(oom.detect(recording, T)).number("kills")) == ("python", 1)
+    finding = one(oom.detect(recording, T))
+    assert (finding.subject, finding.facts.kills) == ("python", 1)
     only_before = ten_minutes()
     only_before["events"].add(-90_000 * SECOND, "oom-kill", "old", "critical", "the line", labels(pid="7", comm="old"))
     assert one(oom.detect(only_before, T)).severity == "info"
 
 
-@pytest.mark.parametrize(("fields", "cgroup"), [({"cgroup": "/kubepods/pod1/c"}, "/kubepods/pod1/c"), ({}, None)])
-def test_a_kill_of_the_node_tells_where_the_victim_was(fields: dict[str, str], cgroup: str | None) -> None:
+@pytest.mark.parametrize(("fields", "cgroup"), [({"cgroup": "/kubepods/pod1/c"}, "/kubepods/pod1/c"), ({}, "")])
+def test_a_kill_of_the_node_tells_where_the_victim_was(fields: dict[str, str], cgroup: str) -> None:
     recording = ten_minutes()
     killed = labels(pid="77", comm="python", **fields)
     recording["events"].add(500 * SECOND, "oom-kill", "python", "critical", "the line", killed)
     finding = one(oom.detect(recording, T))
-    assert (finding.value("cgroup"), finding.value("limit of")) == (cgroup, None)
+    assert (finding.facts.cgroup, finding.facts.limit_cgroup) == (cgroup, "")
 
 
 def test_interrupts_are_judged_while_there_were_many() -> None:
@@ -227,7 +237,7 @@ def test_interrupts_are_judged_while_there_were_many() -> None:
             recording.count(second * SECOND, "interrupts", value, at)
     finding = one(irq_imbalance.detect(recording, T))
     assert (finding.subject, lasted(finding)) == ("core 0", (300, 330))
-    assert finding.number("interrupt time") > 0.9
+    assert finding.facts.interrupt_time_ratio > 0.9
 
 
 def test_a_reset_tells_its_reason_its_queue_and_the_core_that_serves_it() -> None:
@@ -243,16 +253,11 @@ def test_a_reset_tells_its_reason_its_queue_and_the_core_that_serves_it() -> Non
     recording.count(0, "interrupts", 10**6, labels(irq=61, cpu=3, device="eth0-Tx-Rx-5"))
     for second, resets in ((0, 1), (600, 2)):
         recording.count(second * SECOND, "nic_stat", resets, labels(device="eth0", stat="total_resets"))
-    finding = one(nic_reset.detect(recording, T))
-    told = {what: finding.value(what) for what in ("reason", "queue", "core", "driver", "driver version", "total_resets")}
-    assert told == {
-        "reason": "suspected-poll-starvation",
-        "queue": 5,
-        "core": 3,
-        "driver": "ena",
-        "driver version": "2.11.0g",
-        "total_resets": 1,
-    }
+    finding = only(nic_reset.detect(recording, T), NicReset)
+    facts = finding.facts
+    assert (facts.reason, facts.queue, facts.core) == ("suspected-poll-starvation", 5, 3)
+    assert (facts.driver, facts.driver_version) == ("ena", "2.11.0g")
+    assert facts.counters == (ResetCounter(name="total_resets", total=2, grown=1),)
     assert (finding.severity, len(finding.spans)) == ("critical", 1)
 
 
@@ -260,8 +265,9 @@ def test_resets_that_only_the_device_counts_are_told_with_their_reason_and_time(
     recording = ten_minutes()
     for second, value in ((0, 3), (290, 3), (300, 4), (600, 4)):
         recording.count(second * SECOND, "nic_stat", value, labels(device="eth0", stat="wd_expired"))
-    finding = one(nic_reset.detect(recording, T))
-    assert (finding.severity, finding.value("reason"), finding.value("wd_expired")) == ("critical", "keep-alive", 1)
+    finding = only(nic_reset.detect(recording, T), NicReset)
+    assert (finding.severity, finding.facts.reason) == ("critical", "keep-alive")
+    assert finding.facts.counters == (ResetCounter(name="wd_expired", total=4, grown=1),)
     assert lasted(finding) == (290, 300)
 
 
@@ -286,11 +292,10 @@ def test_the_order_of_rows_does_not_matter() -> None:
     flood(recording)
     other = shuffled(recording)
     found = 0
-    for detect in DETECTORS:
-        if detect.__module__.rsplit(".", 1)[-1] in ("reclaim", "page_fault_storm", "printk_flood", "cpu_full", "steal"):
-            examined = detect(recording, T)
-            assert examined == detect(other, T)
-            found += len(examined.findings)
+    for kind in ("reclaim", "page-fault-storm", "printk-flood", "cpu-full", "steal"):
+        examined = BY_NAME[kind].detect(recording, T)
+        assert examined == BY_NAME[kind].detect(other, T)
+        found += len(examined.findings)
     assert found >= 3
 
 
@@ -298,10 +303,10 @@ def test_samples_of_one_command_say_nothing_about_the_machine() -> None:
     recording = made.recording(cpus=2, on=())
     for core in (0, 1):
         made.sample(recording, 0.0, 20.0, core, "job", 100 + core, ("copy_page", "asm_exc_page_fault"))
-    assert one(cpu_full.detect(recording, T)).number("busy") > 0.95
+    assert one(cpu_full.detect(recording, T)).facts.busy_ratio > 0.95
     recording = made.recording(cpus=2, on=())
     made.sample(recording, 0.0, 20.0, 0, "job", 100, ("copy_page", "asm_exc_page_fault"))
-    recording["sources"].add(0, "every-core", "off", "of one command", 0)
+    recording.add_source(0, "every-core", SourceState.off(Failed("of one command")))
     for one_of in examine(recording, T):
         assert one_of.findings == ()
         if one_of.kind in ("cpu-full", "core-saturated"):
@@ -325,7 +330,7 @@ def test_a_few_samples_do_not_make_a_machine_full(seconds: float, hz: int) -> No
 def test_samples_whose_times_are_made_up_are_not_judged() -> None:
     recording = made.recording(cpus=1, on=())
     made.sample(recording, 0.0, 20.0, 0, "job", 100, ("copy_page", "asm_exc_page_fault"))
-    recording["sources"].add(0, "sample-times", "off", "made up", 0)
+    recording.add_source(0, "sample-times", SourceState.off(Failed("made up")))
     for one_of in examine(recording, T):
         assert one_of.findings == ()
         if one_of.kind in ("cpu-full", "core-saturated"):
@@ -337,7 +342,7 @@ def test_cpu_time_is_that_of_all_cores_that_were_sampled_where_nobody_counted_th
     recording = made.recording(cpus=0, on=())
     for core in (0, 1):
         made.sample(recording, 0.0, 20.0, core, f"job{core}", 100 + core, ("work",), "user")
-    assert one(cpu_full.detect(recording, T)).number("CPU time of all") == pytest.approx(40_000, rel=0.02)
+    assert one(cpu_full.detect(recording, T)).facts.cpu_ms == pytest.approx(40_000, rel=0.02)
 
 
 def test_names_in_the_list_of_the_busiest_are_short_each() -> None:

@@ -1,11 +1,15 @@
 """What the kernel's watchdogs say, with the call trace: who, where, how long and at what."""
 
 from exhume.findings import memcg_walk, soft_lockup
-from exhume.findings.model import Finding, Span
+from exhume.findings.memcg_walk import MemcgWalk
+from exhume.findings.model import Finding, Span, of
+from exhume.findings.soft_lockup import SoftLockup
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.kernel_lines import Joiner
 from exhume.recording.recording import Recording, labels
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 from tests.node.test_kernel_traces import ARM64, HUNG, RCU_5, SOFT_4_19, SOFTIRQ, WALK_4_19
 
@@ -25,18 +29,26 @@ def logged(*texts: tuple[float, str], on: tuple[str, ...] = ("cpu", "kernel-log"
     return recording
 
 
-def lockup(recording: Recording) -> Finding:
-    (finding,) = soft_lockup.detect(recording, T).findings
-    return finding
+def lockup(recording: Recording) -> Finding[SoftLockup]:
+    return only(soft_lockup.detect(recording, T), SoftLockup)
+
+
+def lockups(*texts: tuple[float, str]) -> list[Finding[SoftLockup]]:
+    return of(soft_lockup.detect(logged(*texts), T).findings, SoftLockup)
+
+
+def process(finding: Finding[SoftLockup]) -> Process:
+    return known(finding.facts.offender).process
 
 
 def test_a_soft_lockup_of_4_19_says_who_where_how_long_and_at_what() -> None:
     finding = lockup(logged((3_990, SOFT_4_19)))
+    facts = finding.facts
     assert finding.severity == "critical"
-    assert (finding.value("core"), finding.value("process"), finding.value("stuck for")) == (39, "kubelet [3021]", 22)
-    assert (finding.value("it"), finding.value("walked memory cgroups")) == ("walked memory cgroups", 1.0)
-    assert finding.value("function") == "mem_cgroup_node_nr_lru_pages"
-    assert str(finding.value("stack")).split(" < ") == WALK_4_19.split(";")[:6]
+    assert (facts.core, process(finding), facts.stuck_s) == (39, Process("kubelet", 3021), 22)
+    assert (facts.did, facts.work.memcg_walk_ratio) == ("walked memory cgroups", 1.0)
+    assert facts.function == "mem_cgroup_node_nr_lru_pages"
+    assert facts.stack == tuple(WALK_4_19.split(";")[:6])
     assert finding.spans == (Span(39, 3_968 * SECOND, 3_990 * SECOND),)
     assert (
         "on core 39 in kubelet [3021], stuck for 22 s: it walked memory cgroups, mem_cgroup_node_nr_lru_pages"
@@ -51,50 +63,49 @@ def test_a_trace_that_was_read_in_pieces_is_whole_again() -> None:
 
 def test_what_came_on_top_of_a_program_is_not_laid_at_its_door() -> None:
     finding = lockup(logged((3_990, SOFTIRQ.replace("swapper/2:0", "trainer:77"))))
-    assert finding.value("process") is None
-    assert finding.value("network itself") == 1.0
+    assert finding.facts.offender is None
+    assert finding.facts.work.network_ratio == 1.0
     assert "trainer" not in finding.summary
 
 
 def test_an_rcu_stall_is_told_by_the_core_that_is_late() -> None:
     finding = lockup(logged((3_990, RCU_5)))
-    assert (finding.value("core"), finding.value("process")) == (5, "reader [77]")
-    assert finding.value("walked memory cgroups") == 1.0
+    assert (finding.facts.core, process(finding)) == (5, Process("reader", 77))
+    assert finding.facts.work.memcg_walk_ratio == 1.0
     assert "an RCU stall on core 5" in finding.summary
 
 
 def test_where_the_thread_of_rcu_waits_says_nothing_about_who_keeps_it_waiting() -> None:
     text = "rcu: rcu_sched kthread starved for 5252 jiffies! g1 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x402 ->cpu=3\n"
-    finding = lockup(logged((3_990, text + "Call Trace:\n schedule_timeout+0x8b/0x150\n rcu_gp_kthread+0x51b/0xbb0\n")))
-    assert (finding.value("core"), finding.value("it"), finding.value("stack")) == (3, None, None)
+    facts = lockup(logged((3_990, text + "Call Trace:\n schedule_timeout+0x8b/0x150\n rcu_gp_kthread+0x51b/0xbb0\n"))).facts
+    assert (facts.core, facts.did, facts.stack) == (3, "", ())
 
 
 def test_a_hung_task_is_on_no_core() -> None:
     finding = lockup(logged((3_990, HUNG)))
-    assert (finding.value("core"), finding.severity) == (None, "warning")
-    assert finding.value("process") == "kworker/u8:1 [123]"
+    assert (finding.facts.core, finding.severity) == (None, "warning")
+    assert process(finding) == Process("kworker/u8:1", 123)
     assert finding.spans == (Span(-1, 3_870 * SECOND, 3_990 * SECOND),)
-    waits = lockup(logged((3_990, HUNG + " jbd2_log_wait_commit+0x1/0x2\n")))
-    assert (waits.value("it"), waits.value("function")) == ("waits in jbd2_log_wait_commit", "jbd2_log_wait_commit")
+    waits = lockup(logged((3_990, HUNG + " jbd2_log_wait_commit+0x1/0x2\n"))).facts
+    assert (waits.did, waits.function) == ("waits in jbd2_log_wait_commit", "jbd2_log_wait_commit")
 
 
 def test_the_unit_is_that_of_the_process_where_anybody_saw_it() -> None:
     recording = logged((3_990, SOFT_4_19))
     recording["processes"].add(SECOND, 3021, 0, 5, 1, "kubelet", "R", 39, 0, 9, "/system.slice/kubelet.service")
-    assert lockup(recording).value("its unit") == "kubelet.service"
+    assert known(lockup(recording).facts.offender).unit == "kubelet.service"
     other = logged((3_990, SOFT_4_19))
     other["processes"].add(SECOND, 3021, 0, 5, 1, "another", "R", 39, 0, 9, "/system.slice/another.service")
-    assert lockup(other).value("its unit") is None
+    assert known(lockup(other).facts.offender).unit == ""
 
 
 def test_the_one_with_a_trace_speaks_for_those_of_its_time_and_not_for_those_of_another() -> None:
     bare = SOFT_4_19.splitlines()[0].replace("22s", "30s")
     again = SOFT_4_19.replace("22s", "45s")
-    log = logged((1_000, ARM64), (3_900, bare), (3_923, again), (3_990, bare))
-    first, second = soft_lockup.detect(log, T).findings
-    assert (first.value("core"), first.value("process"), first.number("lines")) == (12, "kswapd0 [88]", 1)
-    assert (second.value("core"), second.number("lines"), len(second.spans)) == (39, 3, 3)
-    assert (second.value("stuck for"), second.value("it")) == (45, "walked memory cgroups")
+    first, second = lockups((1_000, ARM64), (3_900, bare), (3_923, again), (3_990, bare))
+    assert (first.facts.core, process(first), first.facts.lines) == (12, Process("kswapd0", 88), 1)
+    assert (second.facts.core, second.facts.lines, len(second.spans)) == (39, 3, 3)
+    assert (second.facts.stuck_s, second.facts.did) == (45, "walked memory cgroups")
 
 
 def _stuck(core: int, comm: str, pid: int, *functions: str, seconds: int = 22) -> str:
@@ -110,41 +121,37 @@ SPINS = _stuck(5, "runc", 44, "native_queued_spin_lock_slowpath", "_raw_spin_loc
 
 def test_each_core_is_told_by_itself_who_does_something_before_who_waits_for_others() -> None:
     for log in (((10, BAD), (11, WAITS), (12, SPINS)), ((10, SPINS), (11, WAITS), (12, BAD))):
-        found = soft_lockup.detect(logged(*((3_900 + at, text) for at, text in log)), T).findings
-        assert found[0].value("process") == "badjob [777]"
-        assert {finding.value("core"): finding.value("waits") for finding in found} == {3: None, 7: 1, 5: 1}
-        assert [finding.number("lines") for finding in found] == [1, 1, 1]
+        found = lockups(*((3_900 + at, text) for at, text in log))
+        assert process(found[0]) == Process("badjob", 777)
+        assert {finding.facts.core: finding.facts.waits for finding in found} == {3: False, 7: True, 5: True}
+        assert [finding.facts.lines for finding in found] == [1, 1, 1]
 
 
 def test_of_those_that_do_something_the_one_that_was_stuck_first_is_told_first() -> None:
     other = BAD.replace("CPU#3", "CPU#4").replace("CPU: 3", "CPU: 4").replace("badjob", "later").replace("777", "778")
     for log in (((3_900, other), (3_899, BAD)), ((3_899, BAD), (3_900, other))):
-        assert [finding.value("core") for finding in soft_lockup.detect(logged(*log), T).findings] == [3, 4]
+        assert [finding.facts.core for finding in lockups(*log)] == [3, 4]
     # It was found later, and is stuck for longer.
     longer = other.replace("22s", "45s")
-    assert [finding.value("core") for finding in soft_lockup.detect(logged((3_899, BAD), (3_900, longer)), T).findings] == [
-        4,
-        3,
-    ]
+    assert [finding.facts.core for finding in lockups((3_899, BAD), (3_900, longer))] == [4, 3]
 
 
 def test_a_task_that_hangs_waits_and_is_told_after_what_runs() -> None:
-    first, second = soft_lockup.detect(logged((3_890, HUNG), (3_899, BAD)), T).findings
-    assert (first.value("process"), first.value("waits")) == ("badjob [777]", None)
-    assert (second.value("waits"), second.value("core")) == (1, None)
+    first, second = lockups((3_890, HUNG), (3_899, BAD))
+    assert (process(first), first.facts.waits) == (Process("badjob", 777), False)
+    assert (second.facts.waits, second.facts.core) == (True, None)
 
 
 def test_a_thread_of_the_kernel_is_known_by_where_its_trace_begins() -> None:
     mine = _stuck(3, "irq/128-nvidia", 130, "os_delay_us", "irq_thread_fn", "irq_thread", "kthread", "ret_from_fork")
-    assert lockup(logged((3_900, mine))).value("kernel thread") == 1
-    assert lockup(logged((3_900, BAD))).value("kernel thread") is None
+    assert known(lockup(logged((3_900, mine))).facts.offender).kernel_thread
+    assert not known(lockup(logged((3_900, BAD))).facts.offender).kernel_thread
 
 
 def test_lines_without_a_trace_are_told_as_before() -> None:
     finding = lockup(logged((3_990, SOFT_4_19.splitlines()[0])))
-    assert finding.value("stack") is None
-    assert finding.value("it") is None
-    assert (finding.value("core"), finding.value("process")) == (39, "kubelet [3021]")
+    assert (finding.facts.stack, finding.facts.did) == ((), "")
+    assert (finding.facts.core, process(finding)) == (39, Process("kubelet", 3021))
 
 
 def test_a_name_in_the_log_cannot_write_to_the_terminal() -> None:
@@ -164,10 +171,10 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
 
 
 def test_a_trace_in_a_walk_is_evidence_of_the_walk() -> None:
-    (finding,) = memcg_walk.detect(logged((3_970, SOFT_4_19), (3_990, SOFT_4_19)), T).findings
+    finding = only(memcg_walk.detect(logged((3_970, SOFT_4_19), (3_990, SOFT_4_19)), T), MemcgWalk)
     assert (finding.subject, finding.severity) == ("kubelet [3021]", "warning")
-    assert (finding.value("family"), finding.value("through")) == ("numa_stat", "memory.numa_stat")
-    assert finding.value("walked") == 42_000  # 22 s, of which two overlap
+    assert (finding.facts.family, finding.facts.through) == ("numa_stat", "memory.numa_stat")
+    assert finding.facts.walked_ms == 42_000  # 22 s, of which two overlap
     assert finding.spans == (Span(39, 3_948 * SECOND, 3_990 * SECOND),)
     (old,) = memcg_walk.detect(logged((100, SOFT_4_19)), T).findings
     assert old.severity == "info"

@@ -5,14 +5,19 @@ from typing import Any
 import pytest
 
 from exhume.findings import core_saturated, napi_starved
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.held import REST
 from exhume.findings.kernel_work import IDLE, NETWORK, UNKNOWN, USER, WALK
-from exhume.findings.model import Finding, Span
+from exhume.findings.model import Finding, Span, of
+from exhume.findings.napi_starved import NapiStarved
 from exhume.findings.stalls import held_while, stalls
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.latency.stalls import Holder
 from exhume.recording.recording import Recording, labels
+from exhume.recording.source_state import SourceState, Weaker
 from tests.findings import made
+from tests.findings.found import known, only
 from tests.findings.made import SECOND
 
 T = Thresholds()
@@ -26,10 +31,8 @@ def watched(seconds: float = 30.0, shares: Any = None) -> Recording:
     return recording
 
 
-def starved(recording: Recording) -> Finding:
-    examined = napi_starved.detect(recording, T)
-    assert len(examined.findings) == 1, examined
-    return examined.findings[0]
+def starved(recording: Recording) -> Finding[NapiStarved]:
+    return only(napi_starved.detect(recording, T), NapiStarved)
 
 
 def line(recording: Recording, seconds: float, kind: str = "nic-queue-paused", **more: str | int) -> None:
@@ -141,7 +144,7 @@ def test_the_time_of_a_softirq_is_not_that_of_the_program_it_interrupted() -> No
     assert one.work == NETWORK
     finding = starved(recording)
     assert "while the core was busy with packets there: more work for the network than this core can do" in finding.summary
-    assert finding.value("process") is None
+    assert finding.facts.offender is None
 
 
 def test_neither_is_it_where_the_stall_itself_came_with_the_stack() -> None:
@@ -149,7 +152,7 @@ def test_neither_is_it_where_the_stall_itself_came_with_the_stack() -> None:
     made.stall(recording, 5.0, 400, holder=SOMEBODY, stack=("rcu_core", "handle_softirqs", "common_interrupt", "do_syscall_64"))
     finding = starved(recording)
     assert "while the core ran RCU callbacks in a softirq" in finding.summary
-    assert finding.value("process") is None
+    assert finding.facts.offender is None
 
 
 def test_a_stack_that_came_with_the_stall_is_believed() -> None:
@@ -172,9 +175,10 @@ def test_the_sentence_says_how_often_how_long_where_and_who_did_what() -> None:
         "eth0 was due to be polled and was not: 12 stalls of up to 690 ms on core 1, "
         "all of them while kubelet [11] walked memory cgroups there (last 6 s ago)"
     )
-    assert (finding.subject, finding.value("core"), finding.number("stalls"), finding.number("late")) == ("eth0", 1, 12, 1_790)
-    assert finding.number("walked memory cgroups") == 1.0
-    assert str(finding.value("stack")).startswith("mem_cgroup_iter < shrink_node")
+    measured = known(finding.facts.measured)
+    assert (finding.subject, measured.longest_core, measured.stalls, measured.late_ms) == ("eth0", 1, 12, 1_790)
+    assert measured.work.memcg_walk_ratio == 1.0
+    assert measured.stack[:2] == ("mem_cgroup_iter", "shrink_node")
 
 
 def test_several_offenders_are_told_by_how_long_they_made_it_wait() -> None:
@@ -190,9 +194,10 @@ def test_several_offenders_are_told_by_how_long_they_made_it_wait() -> None:
         "3 of them while trainer [44] gave back the memory of a process there, 4 while kubelet [11] walked" in finding.summary
     )
     assert "1 with others there" in finding.summary
-    assert finding.value("process") == "trainer [44]"
-    assert finding.number("walked memory cgroups") < 0.15
-    assert finding.number("holder not known") > 0
+    measured = known(finding.facts.measured)
+    assert known(measured.offender).process == Process("trainer", 44)
+    assert measured.work.memcg_walk_ratio < 0.15
+    assert measured.unknown_ratio > 0
 
 
 def test_a_program_that_is_another_process_each_time_is_one_offender() -> None:
@@ -226,7 +231,7 @@ def test_who_held_the_core_is_told_as_far_as_it_was_seen(
     made.stall(recording, 5.0, 400, holder=holder, stack=stack, samples=samples, cgroup="/")
     finding = starved(recording)
     assert expected in finding.summary
-    assert finding.value("walked memory cgroups") is None
+    assert known(finding.facts.measured).work.memcg_walk_ratio == 0.0
 
 
 def test_a_program_that_calls_itself_ksoftirqd_is_a_program() -> None:
@@ -240,10 +245,10 @@ def test_a_stall_while_the_hypervisor_took_the_core_says_so() -> None:
     made.stall(recording, 5.0, 900, holder=NOT_RUNNING, stack=())
     finding = starved(recording)
     assert "the hypervisor took" in finding.summary
-    assert finding.number("steal") > 0.9
+    assert known(known(finding.facts.measured).steal_ratio) > 0.9
     other = watched(10.0, {1: [(1.0, 2.0, "steal")]})
     made.stall(other, 5.0, 900, holder=NOT_RUNNING, stack=())
-    assert starved(other).value("steal") is None
+    assert known(starved(other).facts.measured).steal_ratio is None
 
 
 # How bad
@@ -285,11 +290,11 @@ def test_a_stall_below_the_threshold_is_ruled_out_with_the_number() -> None:
 
 def test_probes_that_see_less_say_so() -> None:
     recording = made.recording(on=("cpu",))
-    recording["sources"].add(0, "latency", "on", "weaker, from /proc/PID/schedstat: no BTF", 0)
+    recording.add_source(0, "latency", SourceState.read((Weaker("/proc/PID/schedstat", "no BTF"),)))
     made.cores(recording, 3.0, {})
     assert "(weaker, from /proc/PID/schedstat: no BTF)" in napi_starved.detect(recording, T).ruled_out
     made.stall(recording, 2.0, 500)
-    assert starved(recording).value("measured by") == "weaker, from /proc/PID/schedstat: no BTF"
+    assert known(starved(recording).facts.measured).measured_by == "weaker, from /proc/PID/schedstat: no BTF"
 
 
 @pytest.mark.parametrize(("hours", "severity"), [(0.5, "critical"), (2, "warning"), (30, "info")])
@@ -312,7 +317,7 @@ def test_a_stall_that_a_reset_of_the_device_followed_is_critical(reset: float, d
     recording["events"].add(1, "nic-up", device, "info", "", labels(pci="0000:20:03.0", device=device))
     finding = starved(recording)
     assert finding.severity == severity
-    assert (finding.value("reset after") is not None) is (severity == "critical")
+    assert bool(finding.facts.reset_line) is (severity == "critical")
 
 
 # Which device
@@ -330,9 +335,9 @@ def test_a_device_that_nobody_knows_is_told_by_its_core() -> None:
     made.stall(recording, 5.0, 400, device="", netns=0)
     made.stall(recording, 6.0, 300, 2, device="", netns=0)
     recording.count(1, "interrupts", 10**6, labels(irq=61, cpu=2, device="eth0-Tx-Rx-5"))
-    first, second = napi_starved.detect(recording, T).findings
-    assert (first.subject, first.value("core serves")) == ("an unknown device on core 1", None)
-    assert (second.subject, second.value("core serves")) == ("an unknown device on core 2", "eth0")
+    first, second = of(napi_starved.detect(recording, T).findings, NapiStarved)
+    assert (first.subject, first.facts.core_serves) == ("an unknown device on core 1", ())
+    assert (second.subject, second.facts.core_serves) == ("an unknown device on core 2", ("eth0",))
 
 
 def test_devices_of_the_same_name_in_other_network_namespaces_are_others() -> None:
@@ -341,9 +346,10 @@ def test_devices_of_the_same_name_in_other_network_namespaces_are_others() -> No
     made.stall(recording, 6.0, 400, 2, netns=4026532999)
     made.stall(recording, 7.0, 300, netns=0)
     line(recording, 5.5)
-    first, second = sorted(napi_starved.detect(recording, T).findings, key=lambda finding: finding.subject)
-    assert (first.subject, first.number("stalls"), first.number("late polls")) == ("eth0", 2, 1)
-    assert (second.subject, second.value("late polls")) == ("eth0 of network namespace 4026532999", None)
+    found = of(napi_starved.detect(recording, T).findings, NapiStarved)
+    first, second = sorted(found, key=lambda finding: finding.subject)
+    assert (first.subject, known(first.facts.measured).stalls, known(first.facts.complaint).lines) == ("eth0", 2, 1)
+    assert (second.subject, second.facts.complaint) == ("eth0 of network namespace 4026532999", None)
 
 
 def test_what_was_measured_and_what_the_driver_says_are_one_finding() -> None:
@@ -353,7 +359,8 @@ def test_what_was_measured_and_what_the_driver_says_are_one_finding() -> None:
     finding = starved(recording)
     assert finding.summary.startswith("eth0 was due to be polled on core 1 and was not for 6,700 ms, while kubelet [11] walked")
     assert "the driver says: eth0 queue 5 was not polled for 6,596 ms, the driver gives up at 5,000" in finding.summary
-    assert (finding.number("longest"), finding.number("not polled for"), finding.value("core")) == (6_700, 6_596, 1)
+    measured, complaint = known(finding.facts.measured), known(finding.facts.complaint)
+    assert (measured.longest_ms, complaint.not_polled_ms, measured.longest_core) == (6_700, 6_596, 1)
     assert finding.severity == "critical"
 
 
@@ -382,9 +389,8 @@ def test_without_the_kernel_log_the_probes_are_enough_and_the_other_way_round() 
 # A saturated core
 
 
-def saturated(recording: Recording) -> Finding:
-    (finding,) = core_saturated.detect(recording, T).findings
-    return finding
+def saturated(recording: Recording) -> Finding[CoreSaturated]:
+    return only(core_saturated.detect(recording, T), CoreSaturated)
 
 
 def test_stacks_say_what_a_saturated_core_did_and_who_it_was() -> None:
@@ -393,9 +399,9 @@ def test_stacks_say_what_a_saturated_core_did_and_who_it_was() -> None:
     made.sample(recording, 2.86, 3.0, 1, "trainer", 99, ("clear_page_erms", "handle_mm_fault"))
     finding = saturated(recording)
     assert "kubelet [12] walked memory cgroups there, mem_cgroup_iter (93% of the core's samples)" in finding.summary
-    assert finding.value("process") == "kubelet [12]"
-    assert finding.value("its cgroup") == "/system.slice/kubelet.service"
-    assert 0.9 < finding.number("walked memory cgroups") < 0.95
+    offender = known(finding.facts.offender)
+    assert (offender.process, offender.cgroup) == (Process("kubelet", 12), "/system.slice/kubelet.service")
+    assert 0.9 < finding.facts.work.memcg_walk_ratio < 0.95
 
 
 def test_stacks_of_stalls_say_it_where_the_cores_were_not_sampled() -> None:
@@ -405,7 +411,7 @@ def test_stacks_of_stalls_say_it_where_the_cores_were_not_sampled() -> None:
         made.stall(recording, end, 100, core, holder=SOMEBODY, stack=("zap_pte_range",), samples=(99, 99))
     finding = saturated(recording)
     assert "kubelet [11] walked memory cgroups there, mem_cgroup_iter (100% of the core's samples)" in finding.summary
-    assert finding.number("sampled") > 0.9
+    assert known(finding.facts.sampled_ratio) > 0.9
 
 
 def test_what_was_looked_at_for_a_moment_only_is_told_so() -> None:
@@ -419,17 +425,16 @@ def test_of_many_who_took_turns_nobody_is_named() -> None:
     for i in range(4):
         made.sample(recording, 1.0 + i / 2, 1.5 + i / 2, 1, "worker", 20 + i, made.WALK)
     finding = saturated(recording)
-    assert finding.value("process") is None
+    assert finding.facts.offender is None
     assert "worker" not in finding.summary
-    assert finding.number("walked memory cgroups") == 1.0
+    assert finding.facts.work.memcg_walk_ratio == 1.0
 
 
 def test_stacks_without_names_say_nothing() -> None:
     recording = watched(5.0, {1: [(1.0, 3.0, "system")]})
     made.sample(recording, 1.0, 3.0, 1, "kubelet", 12, ("[unknown]",))
-    finding = saturated(recording)
-    assert finding.value("stack samples") is None
-    assert finding.value("process") is None
+    facts = saturated(recording).facts
+    assert (facts.samples, facts.offender) == (None, None)
 
 
 def test_samples_without_their_dictionaries_are_nobodys() -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from exhume.findings import unused_agent
-from exhume.findings.detectors import DETECTORS
+from exhume.findings.model import of
+from exhume.findings.registry import KINDS
 from exhume.findings.thresholds import Thresholds
+from exhume.findings.unused_agent import Trouble, UnusedAgent
 from exhume.recording.recording import Recording
 from tests.findings import made
 from tests.findings.lives import incident, unit, window
@@ -23,15 +25,15 @@ def failed(needed_by: str = "", enabled: str = "enabled", name: str = "agent.ser
 
 
 def test_the_incident_s_agent_is_enabled_crashes_and_is_needed_by_nobody() -> None:
-    (finding,) = unused_agent.detect(incident(), T).findings
+    (finding,) = of(unused_agent.detect(incident(), T).findings, UnusedAgent)
     assert (finding.subject, finding.severity) == ("ecs.service", "warning")
     assert finding.summary == "ecs.service is enabled and is started again and again, and no other unit needs it"
-    assert finding.value("needed by") == "no other unit"
+    assert (finding.facts.unit, finding.facts.trouble) == ("ecs.service", Trouble.LOOPS)
 
 
 def test_one_that_has_failed_and_rests_is_information() -> None:
-    (finding,) = unused_agent.detect(failed(), T).findings
-    assert (finding.subject, finding.severity) == ("agent.service", "info")
+    (finding,) = of(unused_agent.detect(failed(), T).findings, UnusedAgent)
+    assert (finding.subject, finding.severity, finding.facts.trouble) == ("agent.service", "info", Trouble.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -65,4 +67,4 @@ def test_an_answer_that_was_given_once_counts_until_there_is_another() -> None:
 
 
 def test_it_is_asked_with_all_others() -> None:
-    assert unused_agent.detect in DETECTORS
+    assert unused_agent.KIND in KINDS

@@ -20,7 +20,7 @@ from tests.fleet.controllers import Logs, controllers, ending, faster, played, w
 pytestmark = pytest.mark.ci
 ASKED = Asked("registry.test/exhume:1", "ecs.service", irreversible=True)
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-PROOF = b'some text\n{"schema": "exhume.proof/1", "passed": true}\n'
+PROOF = b'some text\n{"schema": "exhume.proof/2", "passed": true}\n'
 QUICK = Clock(*faster(10))
 
 

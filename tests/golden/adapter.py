@@ -14,7 +14,7 @@ from unittest.mock import patch
 from exhume.cli.check import CODES
 from exhume.cli.verify import CODES as PROOF_CODES
 from exhume.errors import Refused, UsageError
-from exhume.findings.model import Finding
+from exhume.findings.model import Facts, Finding
 from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts import Cohorts
 from exhume.fleet.cohorts_facts import Condition
@@ -24,9 +24,9 @@ from exhume.pictures.scene import told as incident_of
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.remedy import plan_zombies
+from exhume.remedy.criteria import Status
 from exhume.remedy.node import Node
 from exhume.remedy.plan import Planner
-from exhume.remedy.plan_report import told as read_report
 from exhume.remedy.plan_zombies import Zombies
 from exhume.remedy.proof import prove
 from exhume.remedy.protected_plan import known_agents
@@ -36,8 +36,8 @@ from exhume.verdict.audit import Audit, told
 from exhume.verdict.diagnose import diagnose, diagnose_folder
 from exhume.verdict.gate_model import Gate
 from exhume.verdict.judge import judge
-from exhume.verdict.report import Incident, Report, Verdict, as_json
-from tests.golden.numbers import CRITERIA, NUMBERS, RARE, STATUSES
+from exhume.verdict.report import Incident, Report, Verdict, as_json, from_json
+from tests.golden.numbers import NUMBERS
 
 Data = dict[str, Any]
 _MOST_SPANS = 4
@@ -92,8 +92,8 @@ def report(found: Report, start: int) -> Data:
         ],
         "incidents_not_judged": len(found.further) + found.more,
         "findings": _findings(found.findings, start),
-        "sources_on": sorted(source.name for source in found.sources if source.state == "on"),
-        "sources_off": sorted(source.name for source in found.sources if source.state != "on"),
+        "sources_on": sorted(source.name for source in found.sources if source.state != "off"),
+        "sources_off": sorted(source.name for source in found.sources if source.state == "off"),
     }
 
 
@@ -123,12 +123,12 @@ def _verdict(verdict: Verdict) -> Data:
     }
 
 
-def _findings(findings: Iterable[Finding], start: int) -> list[Data]:
+def _findings(findings: Iterable[Finding[Facts]], start: int) -> list[Data]:
     made = [_finding(finding, start) for finding in findings]
     return sorted(made, key=lambda one: (one["kind"], one["subject"], one["span_ms"]))
 
 
-def _finding(finding: Finding, start: int) -> Data:
+def _finding(finding: Finding[Facts], start: int) -> Data:
     data: Data = {
         "kind": finding.kind,
         "severity": finding.severity,
@@ -143,13 +143,13 @@ def _finding(finding: Finding, start: int) -> Data:
     return data
 
 
-def _numbers(finding: Finding) -> Data:
-    """By the key of numbers.py. One that has no key yet is shown by its text, with a question mark before it."""
+def _numbers(finding: Finding[Facts]) -> Data:
+    """By the key of numbers.py. One that has no key yet is shown by its field, with a question mark before it."""
     keys = NUMBERS.get(finding.kind, {})
     found: dict[str, list[float | int | None]] = {}
     for evidence in finding.evidence:
         if isinstance(evidence.value, int | float):
-            found.setdefault(keys.get(evidence.what, f"? {evidence.what}"), []).append(number(evidence.value))
+            found.setdefault(keys.get(evidence.field, f"? {evidence.field}"), []).append(number(evidence.value))
     return {key: values[0] if len(values) == 1 else values for key, values in sorted(found.items())}
 
 
@@ -170,7 +170,7 @@ def plan(found: Report, node: Node, target: str = "node") -> Data:
     with looked, taken, Directory(node.root.path) as tree:
         planner = Planner(node, tree, Protection(read_units(tree), known_agents()))
         try:
-            made = planner.plan(target, read_report(as_json(found)))
+            made = planner.plan(target, from_json(as_json(found)))
         except (Refused, UsageError) as error:
             return {"refused": type(error).__name__}
     return {
@@ -193,7 +193,7 @@ def proof(before: Recording | None, after: Recording, thresholds: Thresholds | N
         "passed": found.passed,
         "exit_code": PROOF_CODES[found.passed],
         "criteria": {
-            CRITERIA.get(one.name, f"? {one.name}"): {
+            one.id: {
                 "role": one.role,
                 "status": _status(one.status),
                 "before": number(one.before),
@@ -204,15 +204,15 @@ def proof(before: Recording | None, after: Recording, thresholds: Thresholds | N
             }
             for one in found.criteria
         },
-        "rare": {
-            RARE.get(one.name, f"? {one.name}"): [_status(one.status), one.before, one.after, number(one.needed_hours)]
-            for one in found.rare
-        },
+        "rare": {one.id: [_status(one.status), one.before, one.after, number(one.needed_hours)] for one in found.rare},
     }
 
 
-def _status(status: str) -> str:
-    return STATUSES.get(status, f"? {status}")
+_STATUSES: dict[Status, str] = {"too-little": "unknown: too little", "not-seen": "unknown: not seen"}
+
+
+def _status(status: Status) -> str:
+    return _STATUSES.get(status, status)
 
 
 # Audits and gates.

@@ -28,7 +28,7 @@ SCENES: dict[str, dict[str, Callable[[], Recording]]] = {
 
 
 @cache
-def _diagnosed(family: str, name: str) -> tuple[Report, int]:
+def diagnosed(family: str, name: str) -> tuple[Report, int]:
     """The report, and when the recording began."""
     if family == "recordings":
         return adapter.diagnosed_folder(RECORDINGS / name)
@@ -46,7 +46,7 @@ def report(family: str, name: str, thresholds: Thresholds | None = None) -> Data
     if thresholds is not None:
         recording = SCENES[family][name]()
         return adapter.report(adapter.diagnosed(recording, thresholds), recording.window[0])
-    return adapter.report(*_diagnosed(family, name))
+    return adapter.report(*diagnosed(family, name))
 
 
 def _reports(family: str) -> dict[str, Data]:
@@ -59,14 +59,14 @@ def recordings() -> list[str]:
 
 def _recordings() -> dict[str, Data]:
     """Each as `exhume diagnose` judges the whole of it, and as it shows the last incident."""
-    found = {name: _diagnosed("recordings", name) for name in recordings()}
+    found = {name: diagnosed("recordings", name) for name in recordings()}
     return {name: {"whole": adapter.report(*one), "last": adapter.last_incident(*one)} for name, one in found.items()}
 
 
 def _plans(family: str) -> dict[str, Data]:
     """Of all reports that have a remedy."""
     names = recordings() if family == "recordings" else list(SCENES[family])
-    reports = {name: _diagnosed(family, name)[0] for name in names}
+    reports = {name: diagnosed(family, name)[0] for name in names}
     with scratch() as path:
         node = node_files.fixable(path)
         return {name: _plan(found, node) for name, found in reports.items() if found.verdict.remedies}

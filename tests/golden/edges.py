@@ -9,6 +9,7 @@ import numpy as np
 
 from exhume.recording.recording import Recording, Table
 from exhume.recording.schema import CPU_STATES
+from exhume.recording.source_state import SourceState
 from tests.findings.made import stall
 from tests.incidents.recorded import POD
 from tests.incidents.scene import Scene
@@ -221,7 +222,7 @@ def core_unaccounted_ms() -> Recording:
 
 def _stalls(ms: float, *ends: float, seconds: float = 30) -> Recording:
     scene = _scene(seconds, off=("processes",))
-    scene.recording["sources"].add(scene.at(0), "latency", "on", "", 0)
+    scene.recording.add_source(scene.at(0), "latency", SourceState("on"))
     for end in ends:
         stall(scene.recording, scene.at(end) / 1e9, ms, core=3)
     return scene.whole()

@@ -9,6 +9,7 @@ from exhume.node.facts import facts
 from exhume.node.root import Reader, Root
 from exhume.recorder import sources
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import SourceState
 from exhume.remedy.node import Node
 from tests.golden.adapter import MILLISECOND
 from tests.image.incident import incident as incident_image
@@ -103,7 +104,7 @@ def recorded(make: Callable[[Path], Tree], cpus: int, full: int | None, path: Pa
     groups = CgroupTree(root)
     recording = Recording(facts(root, groups.layout))
     cores, others = sources.fast(root), sources.steady(root, groups)
-    states: dict[str, str] = {}
+    states: dict[str, SourceState] = {}
     for step in range(STEPS + 1):
         now = BASE + step * STEP
         _move(tree, cpus, full, step)
@@ -112,16 +113,16 @@ def recorded(make: Callable[[Path], Tree], cpus: int, full: int | None, path: Pa
         for reader in [*cores, *(others if step % (STEPS // 2) == 0 else ())]:
             states[reader.name] = _read(reader, recording, now)
     for name, state in states.items():
-        recording["sources"].add(BASE, name, state, "", 0)
+        recording.add_source(BASE, name, state)
     return recording
 
 
-def _read(reader: Reader, recording: Recording, now: int) -> str:
+def _read(reader: Reader, recording: Recording, now: int) -> SourceState:
     try:
         reader.read(recording, now)
     except (Unreadable, OSError):
-        return "off"
-    return "on"
+        return SourceState("off")
+    return SourceState("on")
 
 
 LIB, ETC = "/lib/systemd/system", "etc/systemd/system"

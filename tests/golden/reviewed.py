@@ -6,6 +6,7 @@ Many verdicts on them are wrong or missing today; `known_wrong.json` has the tru
 from collections.abc import Callable
 
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import SourceState
 from tests.incidents.recorded import POD
 from tests.incidents.scene import Scene
 from tests.incidents.zombies import ZOMBIE_READ
@@ -338,7 +339,7 @@ def node_exporter_without_samples() -> Recording:
 
 def defunct_processes_by_number() -> Recording:
     scene = Scene(cpus=16, seconds=60, kernel="5.15.0", cgroups="v2", off=("processes",))
-    scene.recording["sources"].add(scene.at(0), "processes", "on", "", 0)
+    scene.recording.add_source(scene.at(0), "processes", SourceState("on"))
     scene.memcgs(220, 6000, growth=6)
     place = "/kubepods/burstable"
     scene.row(

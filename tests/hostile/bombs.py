@@ -21,10 +21,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exhume.findings.leak_places import PlaceOwner
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.soft_lockup import SoftLockup
 from exhume.recording.writer import Writer
+from exhume.verdict.report import MOST_LINKS, as_json
+from tests.findings.facts import finding
 from tests.profile.importing import made_perf
 from tests.profile.made_records import record
 from tests.recording import made
+from tests.verdict.made import report
 
 Commands = list[list[str]]
 Bomb = Callable[[Path, int], Commands]
@@ -941,7 +947,30 @@ def report_nested(at: Path, size: int) -> Commands:
 @bomb
 def report_of_objects(at: Path, size: int) -> Commands:
     rows = b",".join([b'{"":0}'] * (size // 7))
-    (at / "report.json").write_bytes(b'{"schema":"exhume.report/1","findings":[' + rows + b'],"verdict":{"culprits":[]}}')
+    (at / "report.json").write_bytes(b'{"schema":"exhume.report/2","findings":[' + rows + b'],"verdict":{"culprits":[]}}')
+    return READ_REPORT
+
+
+@bomb
+def report_of_leaks(at: Path, size: int) -> Commands:
+    """As many findings as there may be, as many of them in the chain; each has remedies of its own."""
+    leaks = [
+        finding(MemcgLeak, subject=f"/a{i}", owner=PlaceOwner(unit=f"a{i}.service")) for i in range(min(10_000, size // 2000))
+    ]
+    caused = as_json(report(*leaks, cause="memcg-leak", chain=leaks[:MOST_LINKS]))
+    (at / "caused.json").write_text(json.dumps(caused, separators=(",", ":")))
+    document = {**caused, "verdict": {"cause": None}}
+    (at / "report.json").write_text(json.dumps(document, separators=(",", ":")))
+    return [*READ_REPORT, ["fix", "--from", "{}/caused.json", "--host", "{}"]]
+
+
+@bomb
+def report_of_stacks(at: Path, size: int) -> Commands:
+    """Lists in the facts, as long as they may be."""
+    (one,) = as_json(report(finding(SoftLockup, stack=("",) * 10_000)))["findings"]
+    row = json.dumps(one, separators=(",", ":")).encode()
+    rows = b",".join([row] * max(1, size // len(row)))
+    (at / "report.json").write_bytes(b'{"schema":"exhume.report/2","findings":[' + rows + b'],"verdict":{}}')
     return READ_REPORT
 
 

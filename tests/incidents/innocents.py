@@ -1,6 +1,7 @@
 """Those who look guilty and are not: who waits, spins, polls by design, reads a file for the first time, or was there."""
 
 from exhume.node.latency.stalls import Holder
+from exhume.recording.source_state import SourceState
 from tests.findings.made import stall
 from tests.incidents.scene import Scene
 from tests.incidents.truth import Told, Truth
@@ -235,7 +236,7 @@ def all_cores_compact() -> Told:
 
 def interrupts_of_another_core() -> Told:
     scene = _scene(cpus=8)
-    scene.recording["sources"].add(scene.at(0), "latency", "on", "", 0)
+    scene.recording.add_source(scene.at(0), "latency", SourceState("on"))
     scene.interrupts(dict.fromkeys(range(4), 2), rate=9000)
     poll = ("__napi_poll", "net_rx_action", "__do_softirq", "run_ksoftirqd")
     scene.hold(2, 0, 30, "ksoftirqd/2", 22, ("ena_io_poll", *poll), state="softirq", share=0.6)

@@ -6,6 +6,7 @@ from typing import Any
 
 from exhume.node.kernel_lines import Joiner
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import SourceState
 
 SECOND = 1_000_000_000
 BASE = 684_000 * SECOND  # eight days after boot
@@ -31,7 +32,7 @@ class Recorded:
         self.recording = Recording(Node("gpu-host", "b0071d00", self.kernel, self.cgroups, self.cpus))
         for name in SOURCES:
             if name not in self.off:
-                self.recording["sources"].add(BASE, name, "on", "", 0)
+                self.recording.add_source(BASE, name, SourceState("on"))
         for second in range(int(self.seconds) + 1):
             now = BASE + second * SECOND
             self.recording["anchors"].add(now, now, now, REAL + second * SECOND, 1000)

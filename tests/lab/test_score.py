@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,9 @@ from exhume.lab.catalogue import scenarios
 from exhume.lab.held import held
 from exhume.lab.scenario import Felt, Truth
 from exhume.lab.scenarios.starvation import Starvation
+from exhume.verdict.report import Health, Report
 from tests.lab.runs import needs_root
+from tests.verdict import made
 
 RUN = "exhume-lab-1-00ff00"
 DOCKER = f"/{RUN}/docker/<id>"
@@ -24,10 +25,8 @@ BY_NAME = {each.name: each.truth.of(RUN) for each in scenarios()}
 STARVED, TWO, HEALTHY = BY_NAME["zombie-starvation"], BY_NAME["two-culprits"], BY_NAME["healthy"]
 
 
-def report(cause: str | None, subject: str = "", *culprits: str, health: str = "critical") -> dict[str, Any]:
-    named = [{"subject": each, "share": 0.5} for each in culprits]
-    verdict = {"cause": cause, "subject": subject, "confidence": 0.9, "summary": "as it is", "culprits": named}
-    return {"health": health, "verdict": verdict}
+def report(cause: str | None, subject: str = "", *culprits: str, health: Health = "critical") -> Report:
+    return made.report(cause=cause, subject=subject, culprits=culprits, health=health, summary="as it is")
 
 
 def test_the_cause_or_another_word_for_it_with_the_culprit_is_right() -> None:
@@ -145,7 +144,7 @@ def test_a_row_is_as_good_as_the_worst_of_its_runs() -> None:
 
 def test_a_recording_that_cannot_be_diagnosed_is_wrong_and_says_why(tmp_path: Path) -> None:
     seen = score.diagnosis(tmp_path / "nothing")
-    assert "could not be diagnosed" in seen["verdict"]["summary"]
+    assert "could not be diagnosed" in seen.verdict.summary
     assert all(not held(truth, seen).right for truth in BY_NAME.values())
 
 

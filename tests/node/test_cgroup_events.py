@@ -27,6 +27,7 @@ from exhume.node.cgroup_events import (
 )
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests import systemd
 from tests.trees import Tree
 from tests.waiting import wait_for
@@ -51,7 +52,7 @@ class Listener:
 
     def rows(self, below: str) -> list[dict[str, Any]]:
         """What happened below a path, everything that others do on this machine left out."""
-        self.note = self.events.read(self.recording, self.clock.now())
+        self.note = sentences(self.events.read(self.recording, self.clock.now()))
         return [row for row in self.recording["cgroup_events"].rows() if row["path"].startswith(below)]
 
     def kinds(self, below: str) -> list[str]:

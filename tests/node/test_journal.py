@@ -14,6 +14,7 @@ from exhume.node import journal
 from exhume.node.journal import UnitJournal
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests import systemd
 
 LOOP = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sh -c 'exit 5'\nRestart=always\nRestartSec=100ms\n"
@@ -49,7 +50,7 @@ def test_a_real_journal_tells_of_restarts_and_how_they_came_and_each_only_once()
             time.sleep(0.1)
         machine.run(["journalctl", "--sync"])
         first, second = json.loads(machine.run([sys.executable, "-c", SCRIPT, source]).stdout)
-    assert first[0] == second[0] == ""
+    assert first[0] == second[0] == []
     events = first[2]
     assert {subject for _, _, subject, _ in events} == {"loop.service"}
     counted = [int(fields["restarts"]) for _, kind, _, fields in events if kind == "unit-restart"]
@@ -71,7 +72,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Callab
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(journal, "_PLACES", ("proc",))
-    return lambda: UnitJournal(Root()).read(Recording(Node("", "", "", "", 1)), time.monotonic_ns())
+    return lambda: sentences(UnitJournal(Root()).read(Recording(Node("", "", "", "", 1)), time.monotonic_ns()))
 
 
 def test_a_journalctl_that_hangs_or_complains_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from exhume.node import kernel_log
 from exhume.node.kernel_log import KernelLog
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests.examples import examples
 
 PAUSED = (
@@ -51,7 +52,7 @@ def last(seen: Recording, counter: str) -> int:
 
 def test_the_lines_of_an_incident_become_events_at_the_time_of_the_record(tmp_path: Path) -> None:
     seen = recording()
-    note = KernelLog(tree(tmp_path, INCIDENT)).read(seen, 9_000_000_000)
+    note = sentences(KernelLog(tree(tmp_path, INCIDENT)).read(seen, 9_000_000_000))
     events = seen["events"]
     assert note == ""
     assert events.texts("kind") == ["nic-queue-paused", "nic-napi-late", "nic-reset-done"]
@@ -104,7 +105,7 @@ def test_the_second_half_of_a_pair_in_the_next_call_finds_its_first(tmp_path: Pa
 def test_what_a_program_wrote_is_not_believed_but_told(tmp_path: Path, priority: int) -> None:
     seen = recording()
     text = f"{priority},1,1,-;{PAUSED}\n{priority},2,2,-;hello\n3,3,3,-;{PAUSED}\n"
-    note = KernelLog(tree(tmp_path, text)).read(seen, 5)
+    note = sentences(KernelLog(tree(tmp_path, text)).read(seen, 5))
     assert list(seen["events"].ints("time")) == [3000]
     assert note == "1 lines that look like the kernel's were written by a program: not believed"
 
@@ -133,14 +134,14 @@ def test_a_line_that_an_old_kernel_gives_out_in_pieces_is_put_together(tmp_path:
 
 def test_a_gap_in_the_sequence_numbers_is_told_and_counted(tmp_path: Path) -> None:
     seen = recording()
-    note = KernelLog(tree(tmp_path, "6,10,1,-;a\n6,1511,2,-;b\n")).read(seen, 5)
+    note = sentences(KernelLog(tree(tmp_path, "6,10,1,-;a\n6,1511,2,-;b\n")).read(seen, 5))
     assert note == "1,500 records were overwritten before they could be read"
     assert last(seen, "printk_records") == 2
     assert last(seen, "printk_seq") == 1512
 
 
 def test_two_logs_one_after_the_other_lose_nothing(tmp_path: Path) -> None:
-    assert KernelLog(tree(tmp_path, "6,10,1,-;a\n6,11,2,-;b\n6,0,1,-;a\n6,1,2,-;b\n")).read(recording(), 5) == ""
+    assert sentences(KernelLog(tree(tmp_path, "6,10,1,-;a\n6,11,2,-;b\n6,0,1,-;a\n6,1,2,-;b\n")).read(recording(), 5)) == ""
 
 
 def test_a_file_without_a_last_newline_loses_no_record(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_file_without_a_last_newline_loses_no_record(tmp_path: Path) -> None:
 def test_a_record_of_many_kilobytes_is_cut_and_stays_one(tmp_path: Path) -> None:
     seen = recording()
     long = "3,1,1,-;cgroup: fork rejected by pids controller in /" + "x" * 3_000_000
-    note = KernelLog(tree(tmp_path, f"{long}\n3,2,2,-;{PAUSED}\n")).read(seen, 5)
+    note = sentences(KernelLog(tree(tmp_path, f"{long}\n3,2,2,-;{PAUSED}\n")).read(seen, 5))
     assert note == ""
     assert seen["events"].texts("kind") == ["fork-rejected", "nic-queue-paused"]
 
@@ -168,10 +169,10 @@ def test_one_call_takes_so_many_records_and_the_next_goes_on(tmp_path: Path, mon
     monkeypatch.setattr(kernel_log, "_MOST", 2)
     seen = recording()
     reader = KernelLog(tree(tmp_path, INCIDENT))
-    assert reader.read(seen, 1) == "stopped after 2 records, the rest comes next"
+    assert sentences(reader.read(seen, 1)) == "stopped after 2 records, the rest comes next"
     assert seen["events"].texts("kind") == ["nic-queue-paused"]
     reader.read(seen, 2)
-    assert reader.read(seen, 3) == ""
+    assert sentences(reader.read(seen, 3)) == ""
     assert len(seen["events"]) == 3
     assert last(seen, "printk_records") == 4
 
@@ -197,14 +198,14 @@ def test_what_was_in_the_buffer_before_is_not_counted_as_new_however_long_it_tak
 def test_records_that_cannot_be_understood_are_told(tmp_path: Path) -> None:
     seen = recording()
     text = b"\x00\xff\n6,1\n99999999999,1,1,-;x\n6,1,99999999999999999999,-;x\n6,1,1,-;good\n6,2,2,-"
-    note = KernelLog(tree(tmp_path, text)).read(seen, 5)
+    note = sentences(KernelLog(tree(tmp_path, text)).read(seen, 5))
     assert note == "5 records could not be understood"
     assert last(seen, "printk_records") == 1
 
 
 def test_an_empty_log_is_no_error(tmp_path: Path) -> None:
     seen = recording()
-    assert KernelLog(tree(tmp_path, "")).read(seen, 5) == ""
+    assert sentences(KernelLog(tree(tmp_path, "")).read(seen, 5)) == ""
     assert last(seen, "printk_records") == 0
     assert seen.counter("printk_seq") is None
 
@@ -231,10 +232,10 @@ def test_a_fifo_in_its_place_does_not_hold_the_reader(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     os.mkfifo(tmp_path / "dev/kmsg")
     reader = KernelLog(Root(str(tmp_path)))
-    assert reader.read(recording(), 1) == ""
+    assert sentences(reader.read(recording(), 1)) == ""
     writer = os.open(tmp_path / "dev/kmsg", os.O_WRONLY)
     try:
-        assert reader.read(recording(), 2) == ""
+        assert sentences(reader.read(recording(), 2)) == ""
     finally:
         os.close(writer)
 
@@ -307,7 +308,7 @@ def test_overwritten_records_are_passed_over_and_told(monkeypatch: pytest.Monkey
     seen = recording()
     with monkeypatch.context() as patch:
         answering(patch, b"3,1,1,-;a\n", OSError(number, ""), f"3,42,2,-;{PAUSED}\n".encode(), BlockingIOError())
-        note = reader.read(seen, 5)
+        note = sentences(reader.read(seen, 5))
     assert note == "40 records were overwritten before they could be read"
     assert seen["events"].texts("kind") == ["nic-queue-paused"]
 
@@ -342,7 +343,7 @@ def test_a_real_impostor_cannot_speak_as_the_kernel() -> None:
     if not written:
         pytest.skip("the kernel dropped the line: printk_devkmsg is off, or limits the rate")
     seen = recording()
-    note = reader.read(seen, 2)
+    note = sentences(reader.read(seen, 2))
     assert not [message for message in seen["events"].texts("message") if mark in message]
     assert "written by a program: not believed" in note
 

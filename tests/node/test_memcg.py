@@ -13,13 +13,14 @@ from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.memcg import AT_LATEST, Memcg, parse_proc_cgroups
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests.trees import Tree, cgroup_stat
 
 
 def read(tree: Tree) -> tuple[list[dict[str, Any]], str]:
     root = Root(str(tree.path))
     recording = Recording(Node("", "", "", "", 1))
-    note = Memcg(root, CgroupTree(root)).read(recording, 1)
+    note = sentences(Memcg(root, CgroupTree(root)).read(recording, 1))
     return list(recording["memcg"].rows()), note
 
 

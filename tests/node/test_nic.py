@@ -17,6 +17,7 @@ from exhume.node import nic
 from exhume.node.nic import Nic
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import sentences
 
 # `ethtool -S` of an ENA 2.10 device, shortened to one queue.
 ENA = """total_resets reset_fail tx_timeout wd_expired admin_q_pause missing_intr suspected_poll_starvation missing_tx_cmpl
@@ -55,7 +56,7 @@ def values(kept: Recording, name: str) -> dict[str, int]:
 def test_a_fixture_tree_is_read_from_sys_alone(tmp_path: Path) -> None:
     device(tmp_path, "eth0", rx_packets=7, tx_dropped=3, carrier_changes=5)
     kept = recording()
-    note = Nic(Root(str(tmp_path))).read(kept, 1)
+    note = sentences(Nic(Root(str(tmp_path))).read(kept, 1))
     assert note == "ethtool was not asked: no live node's /proc below this root"
     assert values(kept, "nic_rx_packets") == {"eth0": 7}
     assert values(kept, "nic_tx_dropped") == {"eth0": 3}
@@ -81,7 +82,7 @@ def test_a_node_with_very_many_devices_is_read_in_part_and_says_so(tmp_path: Pat
     for number in range(70):
         device(tmp_path, f"eth{number}")
     kept = recording()
-    assert "64 of 70 devices were read" in Nic(Root(str(tmp_path))).read(kept, 1)
+    assert "64 of 70 devices were read" in sentences(Nic(Root(str(tmp_path))).read(kept, 1))
     assert len(values(kept, "nic_rx_packets")) == 64
 
 
@@ -186,7 +187,7 @@ def test_what_ena_tells_of_stalls_is_kept_and_its_traffic_is_not(tmp_path: Path,
     drivers = Drivers(dict.fromkeys(ENA, 0) | traffic)
     reader = with_drivers(monkeypatch, tmp_path, drivers)
     kept = recording()
-    assert reader.read(kept, 1) == ""
+    assert sentences(reader.read(kept, 1)) == ""
     assert {dict(at)["stat"] for at in kept.counters("nic_stat")} == set(ENA)
     drivers.told = dict.fromkeys(ENA, 0) | {"total_resets": 1, "suspected_poll_starvation": 1}
     reader.read(kept, 2)
@@ -227,7 +228,7 @@ def test_a_value_beyond_63_bits_is_not_kept(tmp_path: Path, monkeypatch: pytest.
 def test_a_device_that_refuses_is_named_in_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device(tmp_path, "eth0", rx_packets=7)
     kept = recording()
-    note = with_drivers(monkeypatch, tmp_path, Drivers(OSError(19, "No such device"))).read(kept, 1)
+    note = sentences(with_drivers(monkeypatch, tmp_path, Drivers(OSError(19, "No such device"))).read(kept, 1))
     assert note == "eth0: ethtool says No such device"
     assert values(kept, "nic_rx_packets") == {"eth0": 7}
 
@@ -239,15 +240,15 @@ def test_a_driver_that_holds_the_lock_holds_up_nobody(tmp_path: Path, monkeypatc
     reader = with_drivers(monkeypatch, tmp_path, Drivers({"tx_timeout": 1}, done))
     kept = recording()
     try:
-        assert "eth0 did not answer ethtool within 0.01 s" in reader.read(kept, 1)
+        assert "eth0 did not answer ethtool within 0.01 s" in sentences(reader.read(kept, 1))
         assert values(kept, "nic_rx_packets") == {"eth0": 7}
-        assert reader.read(kept, 2) == "ethtool has not answered since it was last asked"
+        assert sentences(reader.read(kept, 2)) == "ethtool has not answered since it was last asked"
     finally:
         done.set()
     assert reader._asking is not None
     reader._asking.join()
     monkeypatch.setattr(nic, "PATIENCE_S", 60.0)
-    assert reader.read(kept, 3) == ""
+    assert sentences(reader.read(kept, 3)) == ""
     assert kept.counter("nic_stat", labels(device="eth0", stat="tx_timeout")) is not None
 
 
@@ -275,7 +276,7 @@ def test_a_live_node_below_another_root_is_asked_in_its_own_network_namespace(tm
     (tmp_path / "proc/1/ns").mkdir(parents=True)
     (tmp_path / "proc/1/ns/net").symlink_to(namespace)
     kept = recording()
-    assert Nic(Root(str(tmp_path))).read(kept, 1) == ""
+    assert sentences(Nic(Root(str(tmp_path))).read(kept, 1)) == ""
     (driver,) = map(dict, kept.counters("nic_driver"))
     assert driver["driver"] == "veth", "as its driver says, not as the fixture's /sys does"
     with Ethtool(namespace) as asked:
@@ -290,7 +291,7 @@ def test_a_namespace_that_may_not_be_entered_is_said_and_sys_is_still_read(tmp_p
     (tmp_path / "proc/1/ns").mkdir(parents=True)
     (tmp_path / "proc/1/ns/net").write_bytes(b"")
     kept = recording()
-    assert "no way into the node's network namespace" in Nic(Root(str(tmp_path))).read(kept, 1)
+    assert "no way into the node's network namespace" in sentences(Nic(Root(str(tmp_path))).read(kept, 1))
     assert values(kept, "nic_rx_packets") == {"eth0": 7}
 
 
@@ -301,6 +302,6 @@ def test_a_container_of_its_own_network_says_that_it_sees_only_that(tmp_path: Pa
     links = {"/proc/self/ns/net": "net:[4026532001]", "/proc/1/ns/net": "net:[4026531833]"}
     really = os.readlink
     monkeypatch.setattr(os, "readlink", lambda path: links.get(path) or really(path))
-    assert "sees this container's devices only" in Nic(root).read(recording(), 1)
+    assert "sees this container's devices only" in sentences(Nic(root).read(recording(), 1))
     links["/proc/self/ns/net"] = links["/proc/1/ns/net"]
-    assert "container" not in Nic(root).read(recording(), 1)
+    assert "container" not in sentences(Nic(root).read(recording(), 1))

@@ -23,6 +23,7 @@ from exhume.node.processes import INIT_PID_NAMESPACE
 from exhume.node.root import Reader, Root, key_values
 from exhume.node.vmstat import Vmstat, parse_vmstat
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import sentences
 from tests.trees import Tree, cgroup_stat
 
 
@@ -65,7 +66,7 @@ def test_a_dear_proc_stat_is_read_less_often(
     notes = [reader.read(recording(), i) for i in range(8)]
     assert reader.every_ns == every_ms * 10**6
     assert bool(notes[-1]) is (every_ms > 50)
-    assert every_ms == 50 or f"every {every_ms} ms" in notes[-1]
+    assert every_ms == 50 or f"every {every_ms} ms" in sentences(notes[-1])
 
 
 @pytest.mark.parametrize(("text", "cores"), [("2-3\n", ["2", "3"]), ("  (null)\n", []), ("\n", []), (None, [])])
@@ -135,7 +136,7 @@ def test_on_v1_pressure_says_that_it_is_the_nodes_alone(tmp_path: Path) -> None:
     tree = Tree(tmp_path).v1(["a"], 3)
     tree.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
     root = Root(str(tmp_path))
-    assert "node only" in Pressure(root, CgroupTree(root)).read(recording(), 1)
+    assert "node only" in sentences(Pressure(root, CgroupTree(root)).read(recording(), 1))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from exhume.node import processes
 from exhume.node.processes import Processes, parse_cgroup, parse_stat
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests.trees import Tree, process_stat
 from tests.waiting import wait_for
 
@@ -121,7 +122,7 @@ def test_of_too_many_processes_the_oldest_and_the_newest_are_looked_at(tmp_path:
         tree.write(f"proc/{pid}/stat", process_stat(pid, f"p{pid}", 0, 0, 0, "Z"))
     reader, seen = Processes(Root(str(tmp_path))), recording()
     reader.read(seen, 1)
-    assert "only 4 of 10" in reader.read(seen, 2)
+    assert "only 4 of 10" in sentences(reader.read(seen, 2))
     assert {row["pid"] for row in seen["processes"].rows()} == {1, 2, 9, 10}
 
 
@@ -132,7 +133,8 @@ def test_only_who_sees_a_containers_proc_says_that_it_sees_a_container(proc: str
     code = (
         "from exhume.node.processes import Processes\nfrom exhume.node.root import Root\n"
         "from exhume.recording.recording import Node, Recording\n"
-        "print(Processes(Root()).read(Recording(Node('', '', '', '', 1)), 1))"
+        "from exhume.recording.source_state import sentences\n"
+        "print(sentences(Processes(Root()).read(Recording(Node('', '', '', '', 1)), 1)))"
     )
     arguments = [word for word in ("unshare", "--pid", "--fork", proc) if word]
     done = subprocess.run([*arguments, sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ from exhume.node.interrupts import CpuTable
 from exhume.node.root import Root
 from exhume.node.softirqs import Softirqs
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import sentences
 
 
 def recording() -> Recording:
@@ -29,7 +30,7 @@ def softirqs(tmp_path: Path, cpus: list[int], **vectors: list[int]) -> Root:
 
 def test_this_node_counts_timer_and_net_rx() -> None:
     kept = recording()
-    assert Softirqs(Root()).read(kept, 1) == ""
+    assert sentences(Softirqs(Root()).read(kept, 1)) == ""
     vectors = {dict(at)["vector"] for at in kept.counters("softirqs")}
     assert {"TIMER", "RCU"} <= vectors
     assert all(series.last > 0 for series in kept.counters("softirqs").values())

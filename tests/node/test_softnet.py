@@ -11,6 +11,7 @@ from exhume.errors import Unreadable
 from exhume.node.root import Root
 from exhume.node.softnet import Softnet, parse_softnet
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import sentences
 
 # A 5.4 kernel: eleven columns, none names the core.
 OLD = (
@@ -44,7 +45,7 @@ def values(kept: Recording, name: str) -> dict[str, int]:
 
 def test_this_node_has_a_row_for_each_core_online() -> None:
     kept = recording()
-    assert Softnet(Root()).read(kept, 1) == ""
+    assert sentences(Softnet(Root()).read(kept, 1)) == ""
     online = os.sysconf("SC_NPROCESSORS_ONLN")
     assert len(kept.counters("softnet_processed")) == online
     assert sum(values(kept, "softnet_processed").values()) > 0
@@ -63,7 +64,7 @@ def test_the_row_names_its_core_where_the_kernel_does(tmp_path: Path) -> None:
     cores = [core for core in range(96) if core != 39]
     kept = recording()
     root = node(tmp_path, "".join(new(core, core + 1, squeezed=core, backlog=2) for core in cores))
-    assert Softnet(root).read(kept, 1) == ""
+    assert sentences(Softnet(root).read(kept, 1)) == ""
     assert values(kept, "softnet_processed") == {str(core): core + 1 for core in cores}
     assert values(kept, "softnet_squeezed")["95"] == 95
     assert values(kept, "softnet_backlog")["40"] == 2
@@ -71,7 +72,7 @@ def test_the_row_names_its_core_where_the_kernel_does(tmp_path: Path) -> None:
 
 def test_older_rows_belong_to_the_cores_online_in_order(tmp_path: Path) -> None:
     kept = recording()
-    assert Softnet(node(tmp_path, OLD, "0,2\n")).read(kept, 1) == ""
+    assert sentences(Softnet(node(tmp_path, OLD, "0,2\n")).read(kept, 1)) == ""
     assert values(kept, "softnet_processed") == {"0": 0x272D, "2": 0x34D9}
     assert values(kept, "softnet_dropped") == {"0": 0, "2": 2}
     assert values(kept, "softnet_squeezed") == {"0": 1, "2": 0}
@@ -82,13 +83,13 @@ def test_older_rows_belong_to_the_cores_online_in_order(tmp_path: Path) -> None:
 
 def test_rows_that_fit_no_core_are_not_guessed(tmp_path: Path) -> None:
     kept = recording()
-    assert "2 rows for 3 cores" in Softnet(node(tmp_path, OLD, "0-2\n")).read(kept, 1)
+    assert "2 rows for 3 cores" in sentences(Softnet(node(tmp_path, OLD, "0-2\n")).read(kept, 1))
     assert len(kept["counters"]) == 0
 
 
 def test_without_a_list_of_cores_the_rows_are_numbered_and_the_note_says_so(tmp_path: Path) -> None:
     kept = recording()
-    assert "in order" in Softnet(node(tmp_path, OLD)).read(kept, 1)
+    assert "in order" in sentences(Softnet(node(tmp_path, OLD)).read(kept, 1))
     assert set(values(kept, "softnet_processed")) == {"0", "1"}
 
 

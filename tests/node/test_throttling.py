@@ -17,6 +17,7 @@ from exhume.node.cgroups import Tree as CgroupTree
 from exhume.node.root import Root
 from exhume.node.throttling import Throttling, parse_cpu_max
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import sentences
 from tests.trees import Tree, cgroup_stat
 
 
@@ -93,7 +94,7 @@ def test_reading_stops_when_it_takes_too_long_and_says_how_many_were_left(
     monkeypatch.setattr(throttling, "clock", SimpleNamespace(monotonic_ns=lambda: next(slow)))
     recording = Recording(Node("", "", "", "", 2))
     root = Root(str(tmp_path))
-    assert Throttling(root, CgroupTree(root)).read(recording, 1) == "2 of 3 groups with a quota were left out"
+    assert sentences(Throttling(root, CgroupTree(root)).read(recording, 1)) == "2 of 3 groups with a quota were left out"
     assert len(recording.counters("cpu_periods")) == 1
 
 

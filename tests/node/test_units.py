@@ -24,6 +24,7 @@ from exhume.node import units
 from exhume.node.root import Root
 from exhume.node.unit_needs import QUESTIONS, needed_by
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import sentences
 from tests import systemd
 
 UNITS = {
@@ -41,7 +42,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 def read(root: str) -> tuple[Rows, str]:
     recording = Recording(Node("node", "boot", "6.18", "v1", 2))
-    note = units.Units(Root(root)).read(recording, 7)
+    note = sentences(units.Units(Root(root)).read(recording, 7))
     return {row["unit"]: row for row in recording["units"].rows()}, note
 
 
@@ -157,7 +158,7 @@ def test_without_a_bus_root_asks_pid_1_itself(machine: systemd.Machine) -> None:
         "note = units.Units(Root()).read(recording, 7)\n"
         "print([(r['active'], r['enabled']) for r in recording['units'].rows() if r['unit'] == 'agent.service'], repr(note))"
     )
-    assert machine.run([sys.executable, "-c", script, source]).stdout == "[('active', 'enabled')] ''\n"
+    assert machine.run([sys.executable, "-c", script, source]).stdout == "[('active', 'enabled')] ()\n"
 
 
 # Servers that are not a healthy systemd.
@@ -513,7 +514,7 @@ def test_only_units_in_trouble_and_a_few_others_are_asked_who_needs_them(
     reader = units.Units(Root(str(tmp_path)), thorough=False)
     recording = Recording(Node("node", "boot", "6.18", "v1", 2))
     with served(tmp_path, bus(manager(rows, get))):
-        assert reader.read(recording, 7) == ""
+        assert sentences(reader.read(recording, 7)) == ""
     known = {row["unit"]: (row["enabled"], row["needed_by"]) for row in recording["units"].rows()}
     asked = ("enabled", "other.service")
     assert known == {"fine0.service": asked, "fine1.service": asked, "fine2.service": ("", "?"), "bad.service": asked}

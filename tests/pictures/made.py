@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Failed, Note, SourceState
 from exhume.recording.tally import Tally
 from exhume.recording.writer import Writer
 
@@ -108,8 +109,8 @@ def write(
     writer = Writer(str(path), NODE, told, budget_bytes=1 << 30, segment_ns=5 * SECOND)
     rows = Recording(NODE)
     ids = Dictionaries(rows)
-    rows["sources"].add(BEGIN, "samples", "on", samples, 0)
-    rows["sources"].add(BEGIN, "units", "off", "PID 1 is not systemd", 0)
+    rows.add_source(BEGIN, "samples", SourceState.read((Note(samples),)))
+    rows.add_source(BEGIN, "units", SourceState.off(Failed("PID 1 is not systemd")))
     for second in range(seconds):
         begin = BEGIN + second * SECOND
         rows["anchors"].add(begin, begin, begin, REAL + second * SECOND, 1000)

@@ -4,25 +4,26 @@ import base64
 import hashlib
 import io
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from typing import Annotated, ClassVar
 from xml.etree import ElementTree
 
 import pytest
 
 from exhume.cli.diagnose_text import render
 from exhume.cli.terminal import Style
-from exhume.findings.model import Evidence, Finding
+from exhume.findings.kind import Advice
+from exhume.findings.model import Facts, Finding, Shown
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import chain_svg, report_html, report_markdown
 from exhume.pictures.flame_compared import Compared, compare, quiet
 from exhume.pictures.flame_zoom import SCRIPT
 from exhume.pictures.scene import Scene, focus_of, scene, told
-from exhume.pictures.words import short
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally, tally
 from exhume.verdict.diagnose import diagnose
-from exhume.verdict.report import Advice, Incident, RuledOut
+from exhume.verdict.report import Incident, RuledOut
 from tests.findings import made
 from tests.pictures.test_timeline import CLOCK
 from tests.pictures.told import BEGIN, SECOND, Names
@@ -99,11 +100,25 @@ def friendly() -> str:
     return report_html.page(seen(recording), compared(recording), ["exhume flame REC --cpu 39"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Odd(Facts):
+    """A finding with nothing in it that may be trusted."""
+
+    kind: ClassVar[str] = HOSTILE
+    name: Annotated[str, Shown(HOSTILE, HOSTILE, HOSTILE)]
+
+    def summary(self) -> str:
+        return HOSTILE
+
+    def short(self) -> tuple[str, str]:
+        return HOSTILE, HOSTILE
+
+
 @pytest.fixture(scope="module")
 def hostile() -> str:
     recording = recorded(names=NAMES)
     shown = seen(recording)
-    odd = Finding(HOSTILE, HOSTILE, "warning", *FOCUS, HOSTILE, (Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),))
+    odd = Finding(_Odd(subject=HOSTILE, name=HOSTILE), "warning", *FOCUS)
     verdict = replace(
         shown.verdict,
         summary=HOSTILE,
@@ -184,7 +199,7 @@ def test_the_chain_is_a_box_a_link_with_an_arrow_between() -> None:
     chain = seen(recorded()).verdict.chain
     root = ElementTree.fromstring(chain_svg.svg(chain))
     texts = [(element.attrib["class"], element.text) for element in root.iter("text")]
-    assert [text for kind, text in texts if kind == "what"] == [short(link.finding)[0] for link in chain]
+    assert [text for kind, text in texts if kind == "what"] == [link.finding.facts.short()[0] for link in chain]
     assert sum(kind == "because" for kind, _ in texts) >= len(chain) - 1
     assert len([element for element in root.iter("path") if element.attrib["class"] == "head"]) == len(chain) - 1
 
@@ -226,12 +241,3 @@ def test_the_incident_that_was_asked_for_is_told() -> None:
     assert told(report, at=149) is one
     assert told(report, at=170) is two
     assert told(replace(report, verdict=one.verdict)) is one
-
-
-def test_numbers_are_short_and_strange_findings_are_cut_where_they_breathe() -> None:
-    def of(summary: str, kind: str = "new-kind") -> tuple[str, str]:
-        return short(Finding(kind, "x", "warning", 0, 1, summary))
-
-    assert of("disk sda is slow; 300 ms a write") == ("disk sda is slow", "300 ms a write")
-    assert of("eth0 (ena) was reset", "nic-reset") == ("eth0", "ena was reset")
-    assert of("plain") == ("plain", "")

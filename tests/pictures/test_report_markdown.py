@@ -3,8 +3,11 @@
 import re
 from dataclasses import replace
 
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.model import Finding, Span
+from exhume.findings.napi_starved import NapiStarved
 from exhume.pictures import report_markdown
+from tests.findings.facts import facts
 from tests.pictures.test_report_html import FOCUS, NAMES, seen
 from tests.pictures.told import SECOND
 from tests.pictures.told import told as recorded
@@ -33,8 +36,8 @@ def test_markdown_of_hostile_names_is_text_in_whole_tables() -> None:
 def test_what_happens_again_and_again_is_one_row() -> None:
     scene = seen(recorded())
     spans = tuple(Span(1, FOCUS[0] + i * SECOND // 4, FOCUS[0] + i * SECOND // 4 + (i + 1) * 1_000_000) for i in range(20))
-    late = Finding("napi-starved", "lab1", "warning", *FOCUS, "late", (), spans)
-    full = replace(late, kind="core-saturated", subject="core 1")
+    late = Finding(facts(NapiStarved, "lab1"), "warning", *FOCUS, spans)
+    full = Finding(facts(CoreSaturated, "core 1"), "warning", *FOCUS, spans)
     text = report_markdown.page(replace(scene, report=replace(scene.report, findings=(late, full))))
     rows = [line for line in text.splitlines() if "lab1: napi" in line or "core 1: core" in line]
     assert rows == [

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exhume.findings.model import Evidence, Finding, Span
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.cpu_full import CpuFull
+from exhume.findings.model import Facts, Finding, Span
+from exhume.findings.napi_starved import NapiStarved
 from exhume.pictures import timeline_svg, timeline_text
 from exhume.pictures.flame_compared import quiet
 from exhume.pictures.lanes import STATES, Line, Timeline
@@ -18,6 +21,7 @@ from exhume.pictures.timeline import MOST_FLAGS, timeline
 from exhume.recording.recording import Recording
 from tests.examples import examples
 from tests.findings import made
+from tests.findings.facts import facts
 from tests.pictures.told import BEGIN, SECOND, Names, told
 from tests.recording.made import recordings
 
@@ -30,10 +34,10 @@ def seconds(time: int) -> str:
 
 
 CLOCK = Clock(seconds, seconds, seconds, lambda ns: f"{ns / SECOND:.1f} s", "UTC", seconds)
-HELD = Finding("core-saturated", "core 39", "warning", *FOCUS, "core 39 is full", (), (Span(39, *FOCUS),))
+HELD = Finding(facts(CoreSaturated, "core 39"), "warning", *FOCUS, (Span(39, *FOCUS),))
 
 
-def of(recording: Recording, *findings: Finding, columns: int = 40) -> Timeline:
+def of(recording: Recording, *findings: Finding[Facts], columns: int = 40) -> Timeline:
     return timeline(recording, *WINDOW, FOCUS, findings, columns)
 
 
@@ -86,7 +90,7 @@ def test_stalls_are_bars_of_their_device_and_a_driver_s_word_is_one_too() -> Non
     recording = made.recording()
     made.stall(recording, 3.0, 700.0, device="eth1")
     made.stall(recording, 5.0, 200.0, device="eth1")
-    starved = Finding("napi-starved", "eth0", "critical", 0, 1, "late", (), (Span(2, SECOND, 6 * SECOND),))
+    starved = Finding(facts(NapiStarved, "eth0"), "critical", 0, 1, (Span(2, SECOND, 6 * SECOND),))
     picture = timeline(recording, 0, 10 * SECOND, (0, 1), (starved,))
     assert [(bars.name, len(bars.spans)) for bars in picture.bars] == [("eth0", 1), ("eth1", 2)]
     assert picture.bars[1].spans[0].end - picture.bars[1].spans[0].start == 700_000_000
@@ -144,7 +148,7 @@ def test_only_full_time_is_painted() -> None:
 
 
 def test_the_svg_is_whole_and_keeps_to_its_frame() -> None:
-    starved = Finding("napi-starved", "eth0", "critical", *FOCUS, "late", (Evidence("core", 39, "", "x"),), (Span(39, *FOCUS),))
+    starved = Finding(facts(NapiStarved, "eth0"), "critical", *FOCUS, (Span(39, *FOCUS),))
     root = ElementTree.fromstring(timeline_svg.svg(of(told(), HELD, starved), CLOCK))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for rect in root.iter("rect"):
@@ -161,7 +165,7 @@ def test_the_svg_is_whole_and_keeps_to_its_frame() -> None:
 
 def test_names_are_text() -> None:
     names = Names(unit='<script>"\x1b[31m&', device="]]></svg>", message="\x00<b onload=x>'")
-    starved = Finding("napi-starved", names.device, "critical", *FOCUS, "late", (), (Span(39, *FOCUS),))
+    starved = Finding(facts(NapiStarved, names.device), "critical", *FOCUS, (Span(39, *FOCUS),))
     root = ElementTree.fromstring(timeline_svg.svg(of(told(names=names), starved), CLOCK))
     assert {element.tag for element in root.iter()} <= {"svg", "rect", "path", "text", "title"}
     assert any("\\x00<b onload=x>'" in (title.text or "") for title in root.iter("title"))
@@ -192,7 +196,7 @@ def test_the_most_of_a_core_does_not_depend_on_the_width_of_the_picture(counted:
 def test_where_the_machine_is_full_cores_are_shown_by_how_busy_they_are() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 3.0, {0: [(0.0, 3.0, "user")], 1: [(0.0, 1.0, "system")]})
-    full = Finding("cpu-full", "", "warning", 0, 3 * SECOND, "full")
+    full = Finding(facts(CpuFull), "warning", 0, 3 * SECOND)
     window = (0, 3 * SECOND, (0, 3 * SECOND))
     busy, kernel = timeline(recording, *window, (full, HELD), 6), timeline(recording, *window, (HELD, full), 6)
     assert [(strip.core, strip.measure) for strip in busy.strips] == [(0, "busy"), (1, "busy")]

@@ -8,6 +8,7 @@ import numpy as np
 
 from exhume.recording.recording import Node, Recording, Value, labels
 from exhume.recording.schema import CPU_STATES, TABLES
+from exhume.recording.source_state import Failed, SourceState
 from exhume.recording.writer import Writer
 
 SECOND = 1_000_000_000
@@ -50,8 +51,8 @@ def told(
         now = begin + second * SECOND
         made["anchors"].add(now, now, now, REAL + second * SECOND, 1000)
     for source in ("cpu", "samples", "memcg", "kernel-log", "units", "throttling", "nic", "interrupts", "vmstat"):
-        made["sources"].add(begin, source, "on", "", 5_000_000)
-    made["sources"].add(begin, "napi", "off", "the kernel has no BTF", 0)
+        made.add_source(begin, source, SourceState("on"), 5_000_000)
+    made.add_source(begin, "napi", SourceState.off(Failed("the kernel has no BTF")))
     _cores(made, begin, seconds, held, cpus, core)
     _samples(made, begin, seconds, held, core, sampled, names)
     for second in range(seconds):

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from exhume.profile import symbol_children
 from exhume.profile.symbol_messages import Named, Reply, Told, pack_functions
 from exhume.profile.user_symbols import Function, Image, UserSymbols
+from exhume.recording.source_state import Limit
 from tests.profile.made_elf import TEXT, VADDR, Symbol, made
 from tests.profile.symbol_processes import (
     CPP,
@@ -514,7 +515,7 @@ def test_a_reader_that_may_not_start_is_the_reason_that_there_are_no_names(
     with running(program) as pid:
         assert ask(fresh, image_of(pid, "program"), pid, 0x1000) == [""]
     expected = "only the kernel's functions have names: the symbol reader does not start: it cannot give up its rights"
-    assert fresh.reason == expected
+    assert fresh.reasons == (Limit(expected),)
 
 
 def test_children_hold_nothing_of_the_recorder_but_their_sockets(fresh: UserSymbols, program: Path, tmp_path: Path) -> None:

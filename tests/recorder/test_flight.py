@@ -18,6 +18,7 @@ from exhume.recorder import flight, loop, sources
 from exhume.recorder.flight import Flight, Options, Status, _Told
 from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Reasons
 from tests.recorder.test_loop import Made
 from tests.trees import Moving, incident
 
@@ -220,7 +221,7 @@ def test_cores_that_are_dear_to_read_are_read_less_often(monkeypatch: pytest.Mon
     store = Memory()
     fly(1.2, store, hz=0)
     rows = store.all()
-    assert "read every" in rows.sources()["cpu"]["reason"]
+    assert "read every" in rows.why_partial("cpu")
     assert len({*rows["cpu"].ints("time").tolist()}) <= 3
 
 
@@ -275,7 +276,7 @@ def test_a_reader_that_never_comes_back_does_not_keep_it_from_ending(monkeypatch
 
 def test_a_dear_reader_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     class Dear(Made):
-        def read(self, recording: Recording, time: int) -> str:
+        def read(self, recording: Recording, time: int) -> Reasons:
             sum(range(300_000))
             return super().read(recording, time)
 

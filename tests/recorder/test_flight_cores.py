@@ -13,6 +13,7 @@ from exhume.recorder.flight_cores import TICK_NS, Cores
 from exhume.recorder.latency import Latency
 from exhume.recorder.pace import AWAKE_NS
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import SourceState
 from tests.kernel.bpf.needs import needs_bpf
 from tests.recorder.test_flight import Memory
 from tests.recorder.test_pace import stat
@@ -53,7 +54,7 @@ def test_what_was_read_is_given_once_and_the_first_reading_with_it(proc: Path) -
         cores.take()
     assert times(cores) == [begun, *(begun + step * TICK_NS for step in (1, 2, 3))]
     assert times(cores) == []
-    assert cores.source.state == "on"
+    assert cores.source.state == SourceState("on")
     assert cores.source.cost > 0
 
 
@@ -75,8 +76,9 @@ def test_cores_that_cannot_be_read_any_more_are_off_and_say_why(proc: Path) -> N
     cores = Cores(Root(str(proc.parent.parent)), NODE, Time())
     proc.unlink()
     cores.take()
-    assert cores.source.state == "off"
-    assert "proc/stat" in cores.source.reason
+    assert cores.source.state is not None
+    assert cores.source.state.state == "off"
+    assert "proc/stat" in cores.source.state.reason
     proc.write_bytes(stat(40, 50))
     cores.take()
     assert len(times(cores)) == 1

@@ -11,6 +11,7 @@ from exhume.node.root import Reader, Root
 from exhume.recorder import loop, sources
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 from tests.recorder.test_flight import Memory
 from tests.recorder.test_loop import Made
 
@@ -27,12 +28,12 @@ class Talks:
         self.said: list[int] = []
         self._log = log
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         microseconds = time // 1000
         with self._log.open("ab") as log:
             log.write(b"6,%d,%d,-;ena 0000:20:03.0 eth0: Keep alive watchdog timeout.\n" % (len(self.said), microseconds))
         self.said.append(microseconds * 1000)
-        return ""
+        return ()
 
 
 class HardLog(KernelLog):
@@ -44,7 +45,7 @@ class HardLog(KernelLog):
         super().__init__(root)
         self._released = released
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         said = super().read(recording, time)
         self._released.wait()
         return said

@@ -13,6 +13,7 @@ from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Note, SourceState
 from tests.kernel.bpf.needs import needs_bpf
 from tests.node.latency.waiting import HELD_MS
 from tests.starved import FAR, Link, held, hold, link, needs_starvation, no_core_held, off_the_core, waited_ns
@@ -103,7 +104,7 @@ def test_traffic_that_is_served_is_no_stall(starvable: Link) -> None:
             time.sleep(1)
         waited = waited_ns(starvable.thread) - before
     assert sum(told.length_ns for _, told in watched.told if told.over and told.stall.device == FAR) <= waited
-    assert {name: state for _, name, state, _, _ in watched.watch.sources()}["latency"] == "on"
+    assert {row.name for row in watched.watch.sources() if row.state.up} >= {"latency"}
 
 
 def test_a_thread_that_was_asked_for_is_watched() -> None:
@@ -159,18 +160,15 @@ def test_who_holds_a_core_is_asked_for_by_somebody_else_so_that_the_watch_goes_o
 def test_the_run_queue_is_measured_for_a_part_of_the_window_unless_threads_poll_devices(threads_poll: bool) -> None:
     node = node_of(Root())
     recording = Recording(node)
-    said: dict[str, tuple[str, str]] = {}
+    said: dict[str, SourceState] = {}
 
-    def say(name: str, state: str, reason: str) -> None:
-        said[name] = (state, reason)
-
-    probes = LatencyProbes(Root(), node, 20 * SECOND, 30 * SECOND, False, say, recording.extend)
+    probes = LatencyProbes(Root(), node, 20 * SECOND, 30 * SECOND, False, said.__setitem__, recording.extend)
     probes.threads_poll = lambda: threads_poll
     probes.start()
     time.sleep(2.5)
     probes.finish()
     assert probes.failure is None
-    assert said[WINDOWS] == ("on", "20000 ms of each 30 s, the run queue 200 ms")
+    assert said[WINDOWS].find(Note) == Note("20000 ms of each 30 s, the run queue 200 ms")
     shares: dict[str, dict[int, int]] = {}
     for row in recording["latency"].rows():
         shares.setdefault(row["what"], {})[row["time"]] = row["share"]

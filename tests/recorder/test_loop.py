@@ -15,6 +15,7 @@ from exhume.node.root import Reader, Root
 from exhume.recorder import loop, sources
 from exhume.recorder.loop import on_beat, record
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Bug, Failed, Note, Reasons, SourceState, Timeout
 from tests.trees import Moving, Tree, incident
 
 
@@ -25,7 +26,7 @@ class Made:
         self.name, self.every_ns, self._does = name, every_ns, does
         self.reads = 0
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         self.reads += 1
         if isinstance(self._does, BaseException):
             raise self._does
@@ -33,7 +34,7 @@ class Made:
             recording.count(time, "half", 1)
             self._does.wait()
         recording.count(time, self.name, self.reads)
-        return "noted"
+        return (Note("noted"),)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *readers: Made, seconds: float = 0.3, strict: bool = False) -> Recording:
@@ -55,7 +56,7 @@ def test_a_reader_is_asked_at_the_beginning_and_at_the_end(monkeypatch: pytest.M
     reader = Made("once")
     recording = run(monkeypatch, reader)
     assert reader.reads == 2
-    assert recording.sources()["once"]["reason"] == "noted"
+    assert recording.source("once") == SourceState("on", (Note("noted"),))
 
 
 def test_a_reader_with_a_rhythm_is_asked_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +85,11 @@ def test_readers_of_different_rhythms_meet_whenever_each_was_read_first() -> Non
 
 def test_a_reader_that_finds_itself_too_dear_is_not_asked_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Dear(Made):
-        def read(self, recording: Recording, time: int) -> str:
-            note = super().read(recording, time)
+        def read(self, recording: Recording, time: int) -> Reasons:
+            notes = super().read(recording, time)
             if self.reads == 2:
                 self.every_ns = 0
-            return note
+            return notes
 
     reader = Dear("dear", every_ns=50_000_000)
     run(monkeypatch, reader, seconds=0.5)
@@ -108,6 +109,7 @@ def test_a_source_that_cannot_be_seen_is_off_with_its_reason_and_stops_nothing(m
         Made("fine"),
         Made("broken", OSError(5, "Input/output error")),
     )
+    assert recording.source("hidden") == SourceState.off(Failed("/x is not there"))
     assert recording.why_off("hidden") == "/x is not there"
     assert recording.on("fine")
     assert recording.why_off("broken") == "Input/output error"
@@ -116,6 +118,9 @@ def test_a_source_that_cannot_be_seen_is_off_with_its_reason_and_stops_nothing(m
 def test_a_bug_in_a_reader_is_called_a_bug_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = run(monkeypatch, Made("buggy", ZeroDivisionError("x")), Made("fine"))
     assert "a bug in exhume" in recording.why_off("buggy")
+    buggy = recording.source("buggy")
+    assert buggy is not None
+    assert buggy.find(Bug) is not None
     assert recording.on("fine")
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, Made("buggy", ZeroDivisionError("x")), strict=True)
@@ -129,7 +134,7 @@ def test_a_reader_that_hangs_costs_its_own_source_and_leaves_nothing_half_writte
         before, after = Made("before"), Made("after")
         recording = run(monkeypatch, before, Made("hung", released), after, seconds=0.5)
         assert recording.on("before")
-        assert "no answer" in recording.why_off("hung")
+        assert recording.source("hung") == SourceState.off(Timeout(150))
         assert recording.on("after")
         assert (before.reads, after.reads) == (2, 2)
         assert recording.counter("half") is None
@@ -145,7 +150,7 @@ def test_a_whole_node_of_files_is_recorded_strictly(tmp_path: Path) -> None:
     assert recording.node.cpus == 96
     assert recording.node.cgroups == "v1"
     assert {"cpu", "memcg", "kernel-log", "processes", "interrupts"} <= {
-        name for name, row in recording.sources().items() if row["state"] == "on"
+        name for name, row in recording.sources().items() if row.state.up
     }
 
 
@@ -163,7 +168,7 @@ def test_garbage_in_every_file_at_once_is_survived(tmp_path: Path, content: byte
 
 def test_an_empty_root_is_a_recording_with_every_source_off(tmp_path: Path) -> None:
     recording = record(Root(str(tmp_path)), 250_000_000, strict=True)
-    assert {row["state"] for name, row in recording.sources().items() if name != "clock"} == {"off"}
+    assert {row.state.state for name, row in recording.sources().items() if name != "clock"} == {"off"}
     assert Tree(tmp_path)
 
 

@@ -23,8 +23,8 @@ def test_counts_and_what_each_source_said_are_there(tmp_path: Path) -> None:
     assert len(recording["memcg"]) >= 2
     sources = recording.sources()
     assert set(sources) == {"cgroup-events", "memcg", "zombies", "units", "journal", "processes", "clock"}
-    assert sources["cgroup-events"]["state"] == "off"
-    assert "another" in sources["journal"]["reason"]
+    assert sources["cgroup-events"].state.state == "off"
+    assert "another" in sources["journal"].state.reason
     assert parts == sorted(parts)
     assert parts[-1] == 1.0
     start, end = recording.window

@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from exhume.findings.detectors import examine
+from exhume.findings.registry import examine
 from exhume.findings.thresholds import Thresholds
 from exhume.recorder import trigger
 from exhume.recorder.trigger import EVERY_NS, SOON_NS, WINDOW_NS, Incident, Trigger, harms
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import SourceState
 from tests.findings import made
 
 SECOND = 1_000_000_000
@@ -288,7 +289,7 @@ def test_what_a_source_said_before_the_window_still_holds() -> None:
 
     watching = Trigger(NODE, judge)
     rows = second(0)
-    rows["sources"].add(0, "memcg", "on", "", 0)
+    rows.add_source(0, "memcg", SourceState("on"))
     watching.add(rows)
     for now in range(1, 150):
         watching.add(second(now))

@@ -7,7 +7,6 @@ import threading
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,14 +15,20 @@ from hypothesis import strategies as st
 from exhume.recorder import verdicts
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import AGAIN_S, APART_S, NICE, RENEW_S, SAME_S, TRIES, Agenda, Case, Verdicts
+from exhume.verdict.report import Health, Report, as_json, from_json
+from tests.verdict import made
 
 
 def incident(kind: str = "napi-starved", subject: str = "eth0", severity: str = "warning") -> Incident:
     return Incident(kind, subject, 1, 2, "late", severity)
 
 
-def report(cause: str | None = "memcg-leak", subject: str = "/docker", health: str = "critical") -> dict[str, Any]:
-    return {"health": health, "verdict": {"cause": cause, "subject": subject, "summary": "s", "confidence": 0.9}}
+def report(cause: str | None = "memcg-leak", subject: str = "/docker", health: Health = "critical", end: str = "") -> Report:
+    return made.report(cause=cause, subject=subject, health=health, summary="s", end=end)
+
+
+def printed(found: Report) -> str:
+    return json.dumps(as_json(found))
 
 
 def test_a_new_incident_is_worked_on_at_once_and_the_same_again_after_a_minute() -> None:
@@ -150,11 +155,11 @@ def test_however_they_come_no_two_are_closer_and_none_is_repeated_within_a_minut
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[tuple[Case, dict[str, Any]]] = []
+        self.told: list[tuple[Case, Report]] = []
         self.troubles: list[str] = []
         self.heard = threading.Event()
 
-    def tell(self, case: Case, found: dict[str, Any]) -> None:
+    def tell(self, case: Case, found: Report) -> None:
         self.told.append((case, found))
         self.heard.set()
 
@@ -163,22 +168,22 @@ class Listener:
         self.heard.set()
 
 
-def started(script: str, listener: Listener) -> Verdicts:
-    return Verdicts([sys.executable, "-S", "-c", script], listener.tell, listener.trouble)
+def started(script: str, listener: Listener) -> Verdicts[Report]:
+    return Verdicts([sys.executable, "-S", "-c", script], from_json, listener.tell, listener.trouble)
 
 
 def test_a_child_at_low_priority_tells_its_verdict() -> None:
     listener = Listener()
     wait = "import os, sys, time\nfor _ in range(500):\n if os.nice(0) >= 10: break\n time.sleep(.01)\n"
-    found = json.dumps({**report(), "extra": "much"}).replace("critical", "nice %d").replace("much", "%s")
+    found = printed(report(subject="nice %d")).replace('"summary": "s"', '"summary": "%s"')
     watching = started(f"{wait}print({found!r} % (os.nice(0), 'x' * 500_000))", listener)
     watching.ask([incident()])
     assert listener.heard.wait(30)
     watching.finish()
     ((case, told),) = listener.told
     assert case == Case(incident())
-    assert told["health"] == f"nice {os.nice(0) + NICE}"
-    assert len(told["extra"]) == 500_000
+    assert told.verdict.subject == f"nice {os.nice(0) + NICE}"
+    assert len(told.verdict.summary) == 500_000
     assert listener.troubles == []
 
 
@@ -206,11 +211,11 @@ def test_a_child_that_fails_is_run_again_and_each_verdict_is_given_where_only_th
     monkeypatch.setattr(verdicts, "AGAIN_S", 0.01)
     monkeypatch.setattr(verdicts, "APART_S", 0.01)
     monkeypatch.setattr(verdicts, "RENEW_S", 0.5)
-    mark, found = tmp_path / "tried", json.dumps(report())
+    mark, found = tmp_path / "tried", printed(report())
     first = f"import os, sys\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close(); sys.exit('not now')\n"
     listener, given = Listener(), threading.Semaphore(0)
     command = [sys.executable, "-S", "-c", f"{first}print({found!r})"]
-    watching = Verdicts(command, listener.tell, listener.trouble, lambda *_: given.release())
+    watching = Verdicts(command, from_json, listener.tell, listener.trouble, lambda *_: given.release())
     watching.ask([incident()])
     assert given.acquire(timeout=30)
     for _ in range(600):
@@ -229,7 +234,7 @@ def test_a_report_of_what_was_written_before_the_incident_is_no_verdict_on_it(la
     end = "2026-11-17T06:00:00.250Z"
     began = datetime.fromisoformat(end).timestamp() + late_s
     listener = Listener()
-    watching = started(f"print({json.dumps({**report(), 'window': {'start': end, 'end': end}})!r})", listener)
+    watching = started(f"print({printed(report(end=end))!r})", listener)
     watching.ask([incident()._replace(real_ns=round(began * 1e9))])
     assert listener.heard.wait(30)
     watching.finish()
@@ -239,7 +244,7 @@ def test_a_report_of_what_was_written_before_the_incident_is_no_verdict_on_it(la
 
 def test_a_program_that_is_not_there_is_a_sentence() -> None:
     listener = Listener()
-    watching = Verdicts(["/nowhere/python"], listener.tell, listener.trouble)
+    watching = Verdicts(["/nowhere/python"], from_json, listener.tell, listener.trouble)
     watching.ask([incident()])
     assert listener.heard.wait(30)
     watching.finish()

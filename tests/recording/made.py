@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.schema import TABLES
+from exhume.recording.source_state import SourceState
 from exhume.recording.writer import Writer
 
 SECOND = 1_000_000_000
@@ -34,7 +35,7 @@ def second(at: int, names: bool = False, node: Node = NODE) -> Recording:
     rows.count(begin + 100_000_000, "ticks", at, labels(cpu=0))
     if at == 0:
         rows.count(begin + 1, "constant", 7)
-        rows["sources"].add(begin, "cpu", "on", "", 5)
+        rows.add_source(begin, "cpu", SourceState("on"), 5)
     rows["anchors"].add(begin + 990_000_000, 1, 2, REAL + begin + 990_000_000, 100)
     if at % 2:
         rows["events"].add(begin, "line", "eth0", "info", f"event {at}", labels(at=at))

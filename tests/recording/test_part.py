@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from exhume.recording.part import part
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import Failed, SourceState
 from tests.examples import examples
 
 NODE = Node("node-7", "boot", "5.4.0", "v1", 4)
@@ -19,8 +20,8 @@ def recording() -> Recording:
         made["samples"].add(time, 0, 1, 2)
     made["stacks"].add(2, "system", [7])
     made["anchors"].add(0, 0, 0, 10**18, 1)
-    made["sources"].add(0, "cpu", "on", "", 5)
-    made["sources"].add(55, "cpu", "off", "gone", 9)
+    made.add_source(0, "cpu", SourceState("on"), 5)
+    made.add_source(55, "cpu", SourceState.off(Failed("gone")), 9)
     made.count(0, "slow", 7)
     made.count(10, "fast", 1)
     made.count(45, "fast", 2, labels(core=1))

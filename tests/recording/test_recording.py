@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from exhume.recording.recording import Node, Recording, Series, labels
 from exhume.recording.schema import TABLES
+from exhume.recording.source_state import Failed, SourceState
 
 NODE = Node("n", "b", "6.1", "v2", 2)
 
 
 def test_rows_come_back_as_columns() -> None:
     recording = Recording(NODE)
-    recording["sources"].add(5, "cpu", "on", "", 10)
-    recording["sources"].add(9, "cpu", "off", "gone", 20)
+    recording.add_source(5, "cpu", SourceState("on"), 10)
+    recording.add_source(9, "cpu", SourceState.off(Failed("gone")), 20)
     assert recording["sources"].ints("time").tolist() == [5, 9]
     assert recording["sources"].texts("state") == ["on", "off"]
     assert not recording.on("cpu")
@@ -57,7 +58,7 @@ def test_wall_time_is_taken_from_the_nearest_anchor() -> None:
 def test_one_recording_takes_over_the_rows_of_another() -> None:
     one, two = Recording(NODE), Recording(NODE)
     two.count(3, "x", 1)
-    two["sources"].add(1, "cpu", "on", "", 0)
+    two.add_source(1, "cpu", SourceState("on"))
     one.extend(two)
     assert one.counter("x") is not None
     assert one.on("cpu")

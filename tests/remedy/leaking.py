@@ -26,12 +26,12 @@ from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan
-from exhume.remedy.plan_report import Told
 from exhume.remedy.plan_unit import Keep
 from exhume.remedy.proof_live import watch
 from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import expected
+from exhume.verdict.report import Report
 from tests import systemd
 from tests.remedy.test_steps_systemd import restarts, wait
 
@@ -132,7 +132,7 @@ def zombies() -> int:
     return sum(1 for home, rest in seen.places(seen.zombies) if (home + rest).startswith(HOME) and "ecs.service" in home + rest)
 
 
-def planned(machine: systemd.Machine, target: str, report: Told | None, keep: Keep | None = None) -> Plan:
+def planned(machine: systemd.Machine, target: str, report: Report | None, keep: Keep | None = None) -> Plan:
     there = node(machine)
     with Directory(machine.root) as files:
         protection = Protection(read_units(files), known_agents())

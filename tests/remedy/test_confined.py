@@ -1,5 +1,6 @@
 """Leaked directories are cgroups of this node and nothing else, whatever a report says: on real directories, which stay."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exhume.errors import ExhumeError, Refused
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.node.root import Root
@@ -17,12 +19,14 @@ from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan import Planner
 from exhume.remedy.plan_model import Plan
-from exhume.remedy.plan_report import told
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import cgroups, cgroups_claimed, kind_of
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
+from exhume.verdict.report import Report, as_json, from_json
 from tests import zombies
+from tests.findings.facts import finding
 from tests.remedy.nodes import FileManager, node
+from tests.verdict.made import report
 
 MOUNT = str(zombies.MEMORY)
 NO_CGROUPS = zombies.unavailable()
@@ -58,15 +62,8 @@ def empty(tmp_path: Path) -> Iterator[Path]:
     assert (tmp_path / "sshd-x/sshd").is_dir()
 
 
-def hostile(subject: str, directory: str) -> object:
-    finding = {
-        "id": "f1",
-        "kind": "cgroup-dirs-leak",
-        "subject": subject,
-        "severity": "warning",
-        "evidence": [{"what": "directory", "value": directory}],
-    }
-    return {"schema": "exhume.report/1", "verdict": {"cause": None}, "findings": [finding]}
+def hostile(subject: str, directory: str) -> Report:
+    return from_json(json.loads(json.dumps(as_json(report(finding(CgroupDirsLeak, subject=subject, directory=directory))))))
 
 
 @pytest.mark.parametrize("mount", ["{}", MOUNT])
@@ -78,7 +75,7 @@ def test_a_report_that_names_other_directories_makes_no_step(empty: Path, mount:
         return  # that one is what a report may well say
     with Directory("/") as tree:
         planner = Planner(real(), tree, Protection(read_units(tree)))
-        plan = planner.plan("cgroup-dirs-leak", told(hostile(path, directory)))
+        plan = planner.plan("cgroup-dirs-leak", hostile(path, directory))
     assert not plan.steps
     if (mount, path) == (MOUNT, "/sshd-x"):
         assert plan.settled == (f"no directory is left below {MOUNT}/sshd-x",)

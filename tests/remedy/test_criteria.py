@@ -7,6 +7,7 @@ import pytest
 
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import SourceState
 from exhume.remedy.criteria import Criterion, Status
 from exhume.remedy.criteria_cores import Held, bursts, reduced, walks
 from exhume.remedy.criteria_count import zombie_count
@@ -44,23 +45,21 @@ def cured() -> Recording:
         (replace(SICK, seed=5, leak=2.5), "failed"),
         (replace(SICK, seed=5, off=("cgroup-events",)), "failed"),
         (replace(CURED, off=("cgroup-events",)), "passed"),
-        (replace(CURED, seconds=40), "not enough data"),
-        (replace(CURED, seconds=9), "not enough data"),
-        (replace(CURED, off=("cgroup-events", "memcg")), "not seen"),
+        (replace(CURED, seconds=40), "too-little"),
+        (replace(CURED, seconds=9), "too-little"),
+        (replace(CURED, off=("cgroup-events", "memcg")), "not-seen"),
     ],
 )
 def test_the_rate_of_the_leak(sick: Recording, after: Made, status: Status) -> None:
     found = leak_rate(sick, node(after), LIMITS)
     assert found.status == status, found
-    assert (found.needed_s is not None) == (status == "not enough data")
-    if status == "not enough data":
+    assert (found.needed_s is not None) == (status == "too-little")
+    if status == "too-little":
         longer = leak_rate(sick, node(replace(after, seconds=(found.needed_s or 0) + 15)), LIMITS)
         assert longer.status == "passed"
 
 
-@pytest.mark.parametrize(
-    ("after", "status"), [(CURED, "passed"), (SICK, "failed"), (replace(CURED, seconds=60), "not enough data")]
-)
+@pytest.mark.parametrize(("after", "status"), [(CURED, "passed"), (SICK, "failed"), (replace(CURED, seconds=60), "too-little")])
 def test_without_a_before_the_harmless_rate_is_the_limit(after: Made, status: Status) -> None:
     found = leak_rate(None, node(after), LIMITS)
     assert (found.status, found.before, found.limit) == (status, None, LIMITS.leak_per_minute)
@@ -89,11 +88,11 @@ def test_hundreds_that_come_at_once_are_no_rate(sick: Recording) -> None:
     after = node(CURED)
     for i in range(30):
         after["cgroup_events"].add(after.window[0] + 100_000_000_000, "rmdir", 9, 500 + i, 3, f"/pods/{i:064x}", 31, "runc")
-    assert leak_rate(None, after, LIMITS).status == "not enough data"
+    assert leak_rate(None, after, LIMITS).status == "too-little"
     assert leak_rate(sick, after, LIMITS).status == "passed"
     for i in range(30, 60):
         after["cgroup_events"].add(after.window[0] + 120_000_000_000, "rmdir", 9, 500 + i, 3, f"/pods/{i:064x}", 31, "runc")
-    assert leak_rate(None, after, LIMITS).status == "not enough data"
+    assert leak_rate(None, after, LIMITS).status == "too-little"
     assert leak_rate(sick, after, LIMITS).status == "passed"
     assert LeakWatch(None, LIMITS).goes_on(after) == ""
 
@@ -139,7 +138,7 @@ def test_what_the_count_grew_by(counts: tuple[int, ...], came: int) -> None:
     ("before", "after", "status"),
     [
         (None, (100,) * 38, "passed"),
-        (None, (100,) * 20, "not enough data"),
+        (None, (100,) * 20, "too-little"),
         (None, tuple(range(100, 160, 3)), "failed"),
         (None, (100, 130, 99, 120, 101, 128, 100, 125, 100, 131, 101, 122) * 4, "passed"),
         ((40, 400, 800, 1200), (60,) * 20, "passed"),
@@ -147,7 +146,7 @@ def test_what_the_count_grew_by(counts: tuple[int, ...], came: int) -> None:
         ((60_000, 60_100, 60_200), (700,) * 20, "passed"),
         ((60_000, 60_100, 60_200), (3000,) * 20, "failed"),
         ((60_000, 60_100, 60_200), (60_200,) * 38, "passed"),
-        ((40, 400), (40, 40), "not enough data"),
+        ((40, 400), (40, 40), "too-little"),
     ],
 )
 def test_the_number_of_zombies(before: tuple[int, ...] | None, after: tuple[int, ...], status: Status) -> None:
@@ -179,7 +178,7 @@ def test_a_walk_that_is_over_and_one_that_is_not(judge: Judge, sick: Recording, 
     assert judge(sick, node(replace(SICK, seed=8)), LIMITS).status == "failed"
     assert judge(None, sick, LIMITS).status == "failed"
     assert judge(None, cured, LIMITS).status == "passed"
-    assert judge(sick, node(replace(CURED, seconds=10)), LIMITS).status == "not enough data"
+    assert judge(sick, node(replace(CURED, seconds=10)), LIMITS).status == "too-little"
 
 
 def test_bursts_of_something_else_are_another_matter(cured: Recording) -> None:
@@ -193,17 +192,17 @@ def test_bursts_of_something_else_are_another_matter(cured: Recording) -> None:
 
 def test_without_stacks_the_walk_stays_open_and_the_bursts_decide(sick: Recording) -> None:
     blind = node(replace(CURED, off=("samples",)))
-    assert walks(sick, blind, LIMITS).status == "not enough data"
-    assert walks(None, blind, LIMITS).status == "not seen"
+    assert walks(sick, blind, LIMITS).status == "too-little"
+    assert walks(None, blind, LIMITS).status == "not-seen"
     assert bursts(sick, blind, LIMITS).status == "passed"
 
 
 def test_less_that_may_be_chance_is_no_pass() -> None:
     then = Held(np.array([0.0, 2.0, 0.0, 2.0, 0.0, 2.0] * 4))
-    assert reduced(then, Held(np.array([0.0, 2.0, 0.0, 0.0, 0.0]))).status == "not enough data"
+    assert reduced(then, Held(np.array([0.0, 2.0, 0.0, 0.0, 0.0]))).status == "too-little"
     assert reduced(then, Held(np.zeros(24))).status == "passed"
     assert reduced(then, Held(then.windows)).status == "failed"
-    assert reduced(then, Held(np.zeros(2))).status == "not enough data"
+    assert reduced(then, Held(np.zeros(2))).status == "too-little"
 
 
 def test_a_failure_is_as_sure_as_its_test_and_three_windows_are_none() -> None:
@@ -212,10 +211,10 @@ def test_a_failure_is_as_sure_as_its_test_and_three_windows_are_none() -> None:
     assert goes_on.confidence is not None
     assert 0.95 <= goes_on.confidence <= 1
     few = reduced(Held(np.full(24, 2.0)), Held(np.full(3, 2.0)))
-    assert (few.status, few.confidence) == ("not enough data", None)
+    assert (few.status, few.confidence) == ("too-little", None)
     assert few.needed_s == 30.0
     once = reduced(then, Held(np.array([9.0] + [0.0] * 9)))
-    assert once.status == "not enough data", "one window of ten may be anything"
+    assert once.status == "too-little", "one window of ten may be anything"
 
 
 def test_how_often_chance_fails_what_is_over() -> None:
@@ -264,9 +263,9 @@ def test_a_loop_that_goes_on_fails_and_one_of_another_is_told_as_new(sick: Recor
     again = restarts(sick, node(replace(SICK, seed=4)), LIMITS)
     assert again.status == "failed"
     assert "new" not in again.because
-    assert restarts(sick, node(replace(CURED, seconds=20)), LIMITS).status == "not enough data", "its period was ten seconds"
+    assert restarts(sick, node(replace(CURED, seconds=20)), LIMITS).status == "too-little", "its period was ten seconds"
     blind = node(replace(CURED, off=("units", "cgroup-events")))
-    assert restarts(sick, blind, LIMITS).status == "not seen"
+    assert restarts(sick, blind, LIMITS).status == "not-seen"
 
 
 def test_a_loop_that_came_and_went_is_told_and_decides_nothing(sick: Recording) -> None:
@@ -292,8 +291,8 @@ def throttled(share: float, seconds: float = 120) -> Recording:
 def test_throttling_is_told_by_the_group_that_suffers_most() -> None:
     assert throttling(None, throttled(0.1), LIMITS).status == "passed"
     assert throttling(throttled(0.9), throttled(0.9), LIMITS).status == "failed"
-    assert throttling(None, throttled(0.3, seconds=2), LIMITS).status == "not enough data"
-    assert throttling(None, node(replace(CURED, off=("throttling",))), LIMITS).status == "not seen"
+    assert throttling(None, throttled(0.3, seconds=2), LIMITS).status == "too-little"
+    assert throttling(None, node(replace(CURED, off=("throttling",))), LIMITS).status == "not-seen"
     assert "\x1b" not in throttling(None, throttled(0.1), LIMITS).because
 
 
@@ -309,12 +308,12 @@ def test_reclaim_that_fell_is_told_with_how_sure_that_is() -> None:
     assert found.confidence is not None
     assert found.confidence > 0.99
     assert reclaims(scanned(9000), scanned(9000), LIMITS).status == "failed"
-    assert reclaims(None, node(replace(CURED, off=("vmstat",))), LIMITS).status == "not seen"
+    assert reclaims(None, node(replace(CURED, off=("vmstat",))), LIMITS).status == "not-seen"
 
 
 def polled(late: int, polls: int) -> Recording:
     scene = Scene(cpus=2, seconds=60)
-    scene.recording["sources"].add(scene.at(0), "latency", "on", "", 0)
+    scene.recording.add_source(scene.at(0), "latency", SourceState("on"))
     histogram = [polls - late] + [0] * 13 + [late] + [0] * 13
     scene.row("latency", time=scene.at(30), what="napi", stage="wait", device="eth0", count=polls, histogram=histogram)
     return scene.whole()
@@ -323,8 +322,8 @@ def polled(late: int, polls: int) -> Recording:
 def test_late_polls_are_counted_from_the_histograms() -> None:
     assert late_polls(polled(50, 10_000), polled(0, 10_000), LIMITS).status == "passed"
     assert late_polls(polled(50, 10_000), polled(60, 10_000), LIMITS).status == "failed"
-    assert late_polls(None, polled(0, 100), LIMITS).status == "not enough data"
-    assert late_polls(None, node(CURED), LIMITS).status == "not seen"
+    assert late_polls(None, polled(0, 100), LIMITS).status == "too-little"
+    assert late_polls(None, node(CURED), LIMITS).status == "not-seen"
 
 
 def stalled(*ms: float, seconds: float = 300) -> Recording:
@@ -340,7 +339,7 @@ def stalled(*ms: float, seconds: float = 300) -> Recording:
     [
         ((120.0,) * 20, (), "passed"),
         ((120.0,) * 20, (120.0,) * 20, "failed"),
-        ((120.0,) * 2, (), "not enough data"),
+        ((120.0,) * 2, (), "too-little"),
         ((), (700.0,), "failed"),
         ((), (60.0,), "passed"),
     ],
@@ -359,7 +358,7 @@ def with_resets(seconds: float, *at: float) -> Recording:
 
 def test_resets_say_how_long_a_silence_must_be() -> None:
     resets, lockups = rare(with_resets(3600, 100, 1500, 2800), with_resets(600))
-    assert (resets.status, resets.before, resets.after) == ("not enough data", 3, 0)
+    assert (resets.status, resets.before, resets.after) == ("too-little", 3, 0)
     assert resets.needed_hours == pytest.approx(3.0 / 3, rel=0.01)
     assert lockups.needed_hours is None
     assert rare(with_resets(3600, 100, 1500, 2800), with_resets(3700))[0].status == "passed"
@@ -369,4 +368,4 @@ def test_a_reset_that_happens_fails_and_one_before_the_window_does_not() -> None
     assert rare(None, with_resets(60, 30))[0].status == "failed"
     early = with_resets(60, -500)
     assert len(early["events"])
-    assert rare(None, early)[0].status == "not enough data"
+    assert rare(None, early)[0].status == "too-little"

@@ -60,12 +60,12 @@ def test_without_stacks_a_few_bursts_as_before_neither_pass_nor_fail(copies: int
     before = node(replace(SICK, walk_s=0, copies=3 * copies, off=BLIND))
     after = node(replace(CURED, seconds=600, copies=10 * copies, off=BLIND))
     found = bursts(before, after, LIMITS)
-    assert (found.status, found.confidence, found.needed_s) == ("not enough data", None, None), found
+    assert (found.status, found.confidence, found.needed_s) == ("too-little", None, None), found
     assert "these may be something else" in found.because
     assert bursts(None, after, LIMITS).status == "passed"
 
 
-@pytest.mark.parametrize(("walk", "status"), [(2.0, "failed"), (0.8, "not enough data")])
+@pytest.mark.parametrize(("walk", "status"), [(2.0, "failed"), (0.8, "too-little")])
 @pytest.mark.parametrize("off", [(), BLIND])
 def test_walks_that_go_on_do_not_pass_because_nobody_took_stacks(walk: float, status: str, off: tuple[str, ...]) -> None:
     before = node(replace(SICK, walk_s=walk, copies=3, off=off))
@@ -89,7 +89,7 @@ def test_stacks_after_tell_what_those_before_would_have_told() -> None:
     before, after = node(replace(SICK, walk_s=0, off=BLIND)), node(CURED)
     found = bursts(before, after, LIMITS)
     assert found.status == "passed", found
-    assert bursts(before, node(replace(CURED, seconds=10, copies=0)), LIMITS).status == "not enough data"
+    assert bursts(before, node(replace(CURED, seconds=10, copies=0)), LIMITS).status == "too-little"
     assert bursts(node(replace(SICK, copies=0, walk_s=2.0, off=BLIND)), node(UNFIXED), LIMITS).status == "failed"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import SourceState
 from exhume.remedy import proof_live
 from exhume.remedy.criteria_count import zombie_count
 from exhume.remedy.criteria_leak import by_events, leak_rate
@@ -45,12 +46,12 @@ def in_heaps(seconds: float, at: Sequence[float], size: int, zombies: int = 300)
 def test_a_silence_between_two_heaps_is_no_proof(before_s: float, at: tuple[int, ...], size: int, after_s: float) -> None:
     before, after = in_heaps(before_s, at, size), in_heaps(after_s, (), size, 300 + size * len(at))
     rate = leak_rate(before, after, LIMITS)
-    assert rate.status == "not enough data"
+    assert rate.status == "too-little"
     heap = re.search(r"because about (\d+) came at once before", rate.because)
     assert heap is not None
     assert int(heap[1]) == pytest.approx(size, rel=0.05)
     assert (rate.needed_s or 0) > 2 * after_s
-    assert zombie_count(before, after, LIMITS).status == "not enough data"
+    assert zombie_count(before, after, LIMITS).status == "too-little"
     assert prove(before, after, LIMITS).passed is None
 
 
@@ -58,7 +59,7 @@ def test_a_silence_of_many_heaps_is_one() -> None:
     before = in_heaps(1080, range(20, 1080, 20), 5)
     needed = leak_rate(before, in_heaps(60, (), 5), LIMITS).needed_s
     assert needed is not None
-    for seconds, status in ((needed + 1, "passed"), (needed / 2, "not enough data")):
+    for seconds, status in ((needed + 1, "passed"), (needed / 2, "too-little")):
         after = in_heaps(math.ceil(seconds), (), 5, 600)
         assert leak_rate(before, after, LIMITS).status == status
         assert zombie_count(before, after, LIMITS).status == status
@@ -134,7 +135,7 @@ def test_a_rate_of_nothing_is_never_proven_and_is_no_crash() -> None:
     quiet = node(Made(9, seconds=100, leak=0, walk_s=0))
     for judge in (leak_rate, zombie_count):
         found = judge(None, quiet, nothing)
-        assert (found.status, found.needed_s) == ("not enough data", None)
+        assert (found.status, found.needed_s) == ("too-little", None)
     assert leak_rate(None, node(Made(9, leak=60, walk_s=0)), nothing).status == "failed"
 
 
@@ -169,7 +170,7 @@ def test_after_a_storm_no_event_is_trusted_any_more(monkeypatch: pytest.MonkeyPa
         rows = Recording(node)
         rows.count(second * 10**9, "cgroup_events_lost", 0)
         if second == 1:
-            rows["sources"].add(second * 10**9, "cgroup-events", "on", "", 0)
+            rows.add_source(second * 10**9, "cgroup-events", SourceState("on"))
         for number in range(90 if kind else 0):
             rows["cgroup_events"].add(second * 10**9, kind, 9, number, 2, f"/docker/{number:064x}", 31, "runc")
         kept.append(rows)

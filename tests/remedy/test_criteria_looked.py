@@ -51,7 +51,7 @@ def test_windows_in_which_nothing_was_recorded_are_not_quiet_ones(sick: Recordin
     for judge, held in ((walks, walked(mostly_unseen)), (bursts, full(mostly_unseen, LIMITS))):
         assert len(held.windows) == 2
         found = judge(sick, mostly_unseen, LIMITS)
-        assert found.status == "not enough data", found
+        assert found.status == "too-little", found
     assert prove(sick, mostly_unseen, LIMITS).passed is None
     assert prove(None, mostly_unseen, LIMITS).passed is None
 
@@ -60,7 +60,7 @@ def test_a_rate_is_that_of_the_time_in_which_events_were_watched(sick: Recording
     found = by_events(mostly_unseen)
     assert found is not None
     assert found.seconds == pytest.approx(12 - 2, abs=0.5)
-    assert leak_rate(None, mostly_unseen, LIMITS).status == "not enough data"
+    assert leak_rate(None, mostly_unseen, LIMITS).status == "too-little"
     whole, part = by_events(sick), by_events(holed(node(SICK), (60.0, 240.0)))
     assert whole is not None
     assert part is not None
@@ -83,14 +83,14 @@ def test_sampling_that_ended_says_nothing_of_the_time_after(sick: Recording) -> 
     after = holed(node(CURED), (12.0, 601.0), tables=("samples",))
     assert sampled(after).ns == pytest.approx(12e9, rel=0.02)
     found = walks(None, after, LIMITS)
-    assert found.status == "not enough data"
+    assert found.status == "too-little"
     assert found.because == "looked at for 10 s only"
-    assert walks(sick, after, LIMITS).status == "not enough data"
+    assert walks(sick, after, LIMITS).status == "too-little"
     assert bursts(sick, after, LIMITS).status == "passed", "the cores were read all along"
 
 
 def test_a_loop_is_not_over_because_nobody_looked(sick: Recording, mostly_unseen: Recording) -> None:
-    assert restarts(sick, mostly_unseen, LIMITS).status == "not enough data"
+    assert restarts(sick, mostly_unseen, LIMITS).status == "too-little"
 
 
 def test_what_a_hole_is_known_to_hold_counts() -> None:
@@ -109,7 +109,7 @@ def test_many_zombies_whose_walkers_nobody_can_see_are_no_pass(sick: Recording, 
     blind = node(replace(SICK, off=("samples", "cpu")))
     for before in (None, blind):
         found = walks(before, after, LIMITS)
-        assert found.status == "not enough data"
+        assert found.status == "too-little"
         assert "60,0" in found.because
         assert prove(before, after, LIMITS).passed is None
     assert prove(None, node(replace(CURED, off=off)), LIMITS).passed is True

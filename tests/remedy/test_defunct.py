@@ -1,12 +1,12 @@
 """Defunct processes: whose unit is restarted for them, when it is left to people, and when nothing is to be done any more."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exhume.errors import Refused
+from exhume.findings.defunct_processes import DefunctProcesses
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.remedy import carry_out
@@ -19,6 +19,7 @@ from exhume.remedy.steps import kind_of
 from exhume.remedy.steps.processes import uncollected
 from exhume.remedy.steps.units import restart_unit
 from exhume.verdict.policy import Listed, Policy
+from tests.findings.facts import finding
 from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LEAK, LIB, Place, kinds, place, report
 
@@ -26,7 +27,7 @@ __all__ = ["place"]  # a fixture
 
 ALL = Consent(True, True)
 ID = "0123456789abcdef" * 4
-FOUND = {"kind": "defunct-processes", "subject": "node"}
+FOUND = finding(DefunctProcesses, subject="node")
 
 
 def process(root: Path, pid: int, ppid: int, state: str = "S", cgroup: str = "/", start: int = 100) -> None:
@@ -83,8 +84,8 @@ def test_the_nodes_unit_is_not_restarted_for_another_of_the_same_name(place: Pla
 def test_where_unreaped_children_are_the_cause_their_parent_is_restarted_and_not_disabled(place: Place) -> None:
     """Also where the zombies that they hold lived in the parent's own unit."""
     parent_in(place, "/system.slice/ecs.service")
-    seen = report({**FOUND, "subject": "ecs.service"}, LEAK, cause="defunct-processes")
-    plan = place.plan("node", replace(seen, chain=("f1",)))
+    found = finding(DefunctProcesses, subject="ecs.service")
+    plan = place.plan("node", report(found, LEAK, cause="defunct-processes", chain=(found,)))
     assert kinds(plan) == [("signal-parent", "4711:100"), ("restart-unit", "ecs.service")]
 
 

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from exhume.cli.main import main
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import is_of
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, proof_live
-from exhume.remedy.plan_report import told
 from exhume.remedy.plan_unit import KEEPS, Keep
 from exhume.remedy.proof import prove
 from exhume.remedy.proof_live import Watched, watch
 from exhume.verdict.judge import judge
-from exhume.verdict.report import as_json
+from exhume.verdict.report import as_json, finding_id, from_json
 from tests import systemd
 from tests.pictures.told import write
 from tests.remedy.leaking import (
@@ -49,10 +50,10 @@ MOST_IN_USE = 2
 def test_a_leak_is_diagnosed_fixed_purged_and_proven_and_undo_brings_back_exactly_what_was(machine: systemd.Machine) -> None:
     looping = started(machine)
     before, said = tree(looping), shown(looping, "ecs.service", "agent.service", "multi-user.target")
-    report = told(as_json(judge(seen(looping), SMALL)))
+    report = from_json(as_json(judge(seen(looping), SMALL)))
     sick = leaking(looping)
-    (leak,) = [one.id for one in report.find("memcg-leak")]
-    assert report.find(leak)[0].unit == "ecs.service"
+    (leak,) = [finding_id(i) for i, one in enumerate(report.findings) if is_of(one, MemcgLeak)]
+    assert report.find(leak)[0].facts.unit == "ecs.service"
     plan = planned(looping, leak, report)
     assert [step.kind for step in plan.steps] == ["stop-unit", "remove-link", "remove-link", "make-link", "reload", "purge"]
     outcome = carry_out.apply(plan, node(looping), ALL)
@@ -64,7 +65,7 @@ def test_a_leak_is_diagnosed_fixed_purged_and_proven_and_undo_brings_back_exactl
     cured = watch(HostsKernel(looping.root), 45_000_000_000, sick, SHORT)
     assert not cured.early
     proof = prove(sick, ours(cured.recording), SHORT)
-    assert proof.passed, [(one.name, one.status, one.because) for one in proof.criteria]
+    assert proof.passed, [(one.id, one.status, one.because) for one in proof.criteria]
     carry_out.add_note(node(looping), outcome.identity, "proof", {"passed": True})
     assert carry_out.find(node(looping), outcome.identity).notes == (("proof", {"passed": True}),)
 

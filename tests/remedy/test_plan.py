@@ -4,15 +4,24 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Refused, UsageError
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.findings.cpu_full import CpuFull
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.findings.kind import Remedy
+from exhume.findings.leak_places import PlaceOwner
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding
 from exhume.image.directory import Directory
 from exhume.image.systemd.units import read_units
 from exhume.node.root import Root
@@ -23,15 +32,17 @@ from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.plan import MOST_PLACES, Planner, Wishes
 from exhume.remedy.plan_model import Limits, Plan, Relief, Step, from_json, to_json
-from exhume.remedy.plan_report import Told, told
 from exhume.remedy.plan_target import is_finding
 from exhume.remedy.plan_words import document, precondition, undo
 from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import KINDS, reversible
 from exhume.remedy.steps.processes import signal_parent
+from exhume.verdict.report import Report
+from tests.findings.facts import finding
 from tests.remedy.nodes import FileManager, node
 from tests.remedy.pretended import pretend_cgroups
+from tests.verdict import made
 
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
 AGENT = "[Service]\nExecStart=/usr/libexec/agent\nRestart=always\nRestartSec=10s\nTimeoutStopSec=5min\n"
@@ -59,7 +70,7 @@ class Place:
     def node(self) -> Node:
         return node(self.root, manager=self.manager)
 
-    def plan(self, target: str, report: Told | None = None, wishes: Wishes | None = None) -> Plan:
+    def plan(self, target: str, report: Report | None = None, wishes: Wishes | None = None) -> Plan:
         there = node(self.root, manager=self.manager) if self.manager else replace(self.node, manager=None)
         with Directory(str(self.root)) as tree:
             return Planner(there, tree, Protection(read_units(tree), known_agents()), wishes).plan(target, report)
@@ -78,31 +89,26 @@ def kinds(plan: Plan) -> list[tuple[str, str]]:
     return [(step.kind, step.target) for step in plan.steps]
 
 
-def report(*findings: Mapping[str, object], cause: str = "memcg-leak", culprits: tuple[str, ...] = ("ecs.service",)) -> Told:
-    numbered: list[dict[str, object]] = [
-        {"id": f"f{i}", "severity": "critical", "summary": "it leaks", **one} for i, one in enumerate(findings, 1)
-    ]
-    return told(
-        {
-            "schema": "exhume.report/1",
-            "health": "critical",
-            "node": {"hostname": "n", "boot_id": "b"},
-            "verdict": {
-                "cause": cause,
-                "summary": "This node starves",
-                "chain": [{"finding": one["id"]} for one in numbered],
-                "culprits": [{"subject": name, "share": 1.0} for name in culprits],
-            },
-            "findings": numbered,
-        }
-    )
+def report(
+    *findings: Finding[Facts],
+    cause: str | None = "memcg-leak",
+    culprits: tuple[str, ...] = ("ecs.service",),
+    chain: Sequence[Finding[Facts]] | None = None,
+) -> Report:
+    return made.report(*findings, cause=cause, culprits=culprits, summary="This node starves", chain=chain)
 
 
-LEAK: Mapping[str, object] = {
-    "kind": "memcg-leak",
-    "subject": "/system.slice/ecs.service",
-    "evidence": [{"what": "unit", "value": "ecs.service"}, {"what": "home", "value": "/system.slice"}],
-}
+def loop(unit: str) -> Finding[CrashLoop]:
+    return finding(CrashLoop, "critical", unit)
+
+
+def leaked_directories(path: str, directory: str) -> Finding[CgroupDirsLeak]:
+    return finding(CgroupDirsLeak, "critical", path, directory=directory)
+
+
+LEAK: Final = finding(
+    MemcgLeak, "critical", "/system.slice/ecs.service", owner=PlaceOwner(unit="ecs.service"), home="/system.slice"
+)
 
 
 def test_a_unit_is_stopped_then_disabled_by_its_links_then_masked_then_systemd_reads_it(place: Place) -> None:
@@ -273,13 +279,23 @@ def test_the_verdict_names_whom_the_plan_is_about(place: Place) -> None:
     plan = place.plan("node", report(LEAK))
     assert kinds(plan)[0] == ("stop-unit", "ecs.service")
     assert plan.why == "This node starves"
-    assert plan.steps[0].reason == "it leaks"
+    assert plan.steps[0].reason == LEAK.summary
 
 
 @pytest.mark.parametrize("target", ["f1", "memcg-leak"])
 def test_a_finding_is_a_target_by_its_id_and_its_kind(place: Place, target: str) -> None:
     assert is_finding(target)
     assert ("make-link", f"{ETC}/ecs.service") in kinds(place.plan(target, report(LEAK)))
+
+
+@pytest.mark.parametrize("target", ["ecs.service", "cgroup-dirs-leak", "defunct-processes", "\0"])
+@pytest.mark.parametrize("cause", ["memcg-leak", "defunct-processes"])
+def test_a_remedy_for_something_that_is_not_found_makes_no_step(place: Place, target: str, cause: str) -> None:
+    """A report may be anyone's."""
+    found = report(finding(CpuFull, subject="node"), cause=cause, culprits=("ecs.service",))
+    offered = (Remedy("fix", target, "exhume fix", "x"), Remedy("purge-zombies", target, "exhume zombies purge", "x"))
+    plan = place.plan("node", replace(found, verdict=replace(found.verdict, remedies=offered)))
+    assert {step.kind for step in plan.steps} <= {"purge"}
 
 
 def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
@@ -290,8 +306,8 @@ def test_a_finding_that_the_report_does_not_have_is_said(place: Place) -> None:
 def test_leaked_directories_are_removed_where_they_are(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = "/sys/fs/cgroup/memory/kubepods"
     (pretend_cgroups(place.root, monkeypatch) / "kubepods/left").mkdir(parents=True)
-    finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
-    (step,) = place.plan("node", report(finding, cause="cgroup-dirs-leak")).steps
+    leaked = leaked_directories("/kubepods", directory)
+    (step,) = place.plan("node", report(leaked, cause="cgroup-dirs-leak")).steps
     assert (step.kind, step.target, step.paths, reversible(step)) == (
         "remove-empty-cgroups",
         "/sys/fs/cgroup/memory",
@@ -302,24 +318,38 @@ def test_leaked_directories_are_removed_where_they_are(place: Place, monkeypatch
 
 @pytest.mark.parametrize("directory", ["", "x", "/elsewhere"])
 def test_directories_of_which_the_report_does_not_say_where_they_are_are_left(place: Place, directory: str) -> None:
-    finding = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": [{"what": "directory", "value": directory}]}
-    plan = place.plan("node", report(finding, cause="cgroup-dirs-leak"))
+    leaked = leaked_directories("/kubepods", directory)
+    plan = place.plan("node", report(leaked, cause="cgroup-dirs-leak"))
     assert not plan.steps
     assert "in which hierarchy" in plan.relief[0].text
 
 
 def test_for_a_protected_culprit_relief_is_told_and_nothing_is_done(place: Place) -> None:
-    finding = {"kind": "crash-loop", "subject": "kubelet.service"}
-    plan = place.plan("node", report(finding, cause="crash-loop", culprits=("kubelet.service",)))
+    found = loop("kubelet.service")
+    plan = place.plan("node", report(found, cause="crash-loop", culprits=("kubelet.service",)))
     assert not [step for step in plan.steps if step.kind != "purge"]
     assert any("is left alone" in one.text for one in plan.relief)
     assert any("--print-template kubelet" in one.text for one in plan.relief)
     with pytest.raises(Refused, match=r"kubelet.service is left alone"):
-        place.plan("f1", report(finding, cause="crash-loop"))
+        place.plan("f1", report(found, cause="crash-loop"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("lp.service", "the report has no remedy for lp.service: exhume fix lp.service plans by its name"),
+        ("lp.mount", "lp.mount is no service, socket, timer or path of this node's systemd"),
+    ],
+)
+def test_a_unit_without_a_remedy_in_the_report_is_left_to_people(place: Place, unit: str, said: str) -> None:
+    place.put(f"{LIB}/{unit}", AGENT)
+    plan = place.plan("node", report(LEAK, loop(unit)))
+    assert unit not in [step.target for step in plan.steps]
+    assert [said in one.text for one in plan.relief if one.target == unit] == [True]
 
 
 def test_what_is_no_unit_is_left_to_people(place: Place) -> None:
-    plan = place.plan("node", report({"kind": "memcg-leak", "subject": "/docker/abc"}, culprits=("/docker/abc",)))
+    plan = place.plan("node", report(finding(MemcgLeak, subject="/docker/abc"), culprits=("/docker/abc",)))
     assert "is no unit" in plan.relief[0].text
 
 
@@ -343,28 +373,6 @@ def test_every_kind_has_its_words(kind: str) -> None:
 def test_limits_that_are_none_are_refused(limits: object) -> None:
     with pytest.raises(UsageError):
         from_json({"schema": "exhume.plan/1", "target": "x", "why": "y", "steps": [], "limits": limits})
-
-
-_FIELDS = ("schema", "verdict", "findings", "node", "chain", "culprits", "evidence", "what", "value", "kind", "subject", "id")
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_FIELDS) | st.text(max_size=4), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@given(json_values)
-def test_any_json_is_a_report_or_a_sentence(document: object) -> None:
-    if isinstance(document, dict):
-        document["schema"] = "exhume.report/1"
-        document.setdefault("verdict", {})
-    try:
-        made = told(document)
-    except UsageError:
-        return
-    assert all(isinstance(one.unit, str) and made.find(one.kind) for one in made.findings)
 
 
 @pytest.fixture
@@ -480,7 +488,7 @@ def test_a_drop_in_makes_it_safe_to_stop(place: Place) -> None:
 
 def test_what_may_be_a_unit_or_a_finding_and_is_neither_is_told_as_both(place: Place) -> None:
     with pytest.raises(UsageError, match=r"no finding my-agent in the report; .*; nor is there a unit my-agent\.service"):
-        place.plan("my-agent", report({"kind": "memcg-leak", "subject": "ecs.service"}))
+        place.plan("my-agent", report(finding(MemcgLeak, subject="ecs.service")))
     place.manager = None
     with pytest.raises(UsageError, match=r"there is no unit nosuch\.service on this node$"):
         place.plan("nosuch")
@@ -520,9 +528,8 @@ def test_a_transient_unit_is_not_restarted_with_nothing_to_run(place: Place) -> 
 
 
 def test_a_loop_that_the_verdict_does_not_blame_is_told_and_left_alone(place: Place) -> None:
-    loop = {"kind": "crash-loop", "subject": "lp.service", "severity": "critical", "summary": "it loops"}
-    full = report({"kind": "cpu-full", "subject": "node"}, loop, cause="cpu-full", culprits=())
-    plan = place.plan("node", replace(full, chain=("f1",)))
+    full = finding(CpuFull, "critical", "node")
+    plan = place.plan("node", report(full, loop("lp.service"), cause="cpu-full", culprits=(), chain=(full,)))
     assert ("stop-unit", "lp.service") not in kinds(plan)
     told_of = next(one for one in plan.relief if one.target == "lp.service")
     assert told_of.text.endswith("exhume fix lp.service")
@@ -598,18 +605,17 @@ def test_a_unit_whose_stop_command_takes_the_machine_down_is_not_stopped(place: 
 
 def test_what_is_left_to_people_is_bounded_whatever_a_report_says(place: Place) -> None:
     """A journal with more could not be read back."""
-    gone: list[Mapping[str, object]] = [{"kind": "crash-loop", "subject": f"gone-{i}.service"} for i in range(1001)]
+    gone = [loop(f"gone-{i}.service") for i in range(1001)]
     place.manager = None
     plan = place.plan("node", report(LEAK, *gone))
     assert [kind for kind, _ in kinds(plan)] == ["remove-link", "make-link"]
     assert len(plan.relief) == 101
     assert plan.relief[-1].target == "902 more"  # of 1,001, and of the image
     assert from_json(to_json(plan)) == plan
-    besides = replace(report(LEAK, *gone), chain=("f1",))
-    assert len(place.plan("node", besides).relief) == 101
-    below = [{"kind": "crash-loop", "subject": f"off-{i}.service"} for i in range(150)]
+    assert len(place.plan("node", report(LEAK, *gone, chain=(LEAK,))).relief) == 101
+    below = [loop(f"off-{i}.service") for i in range(150)]
     for one in below:
-        place.link(f"{ETC}/{one['subject']}", "/dev/null")
+        place.link(f"{ETC}/{one.subject}", "/dev/null")
     settled = place.plan("crash-loop", report(*below)).settled
     assert (len(settled), settled[-1]) == (101, "and 50 more")
 
@@ -627,12 +633,9 @@ def test_a_node_is_looked_at_once_however_often_a_report_says_the_same(place: Pl
 
     monkeypatch.setattr("exhume.remedy.defunct.parents", none)
     monkeypatch.setattr(KINDS["remove-empty-cgroups"], "done", gone)
-    dead: Mapping[str, object] = {"kind": "defunct-processes", "subject": "node"}
-    leaks: list[Mapping[str, object]] = [
-        {"kind": "cgroup-dirs-leak", "subject": f"/x{i}", "evidence": [{"what": "directory", "value": f"/sys/fs/cgroup/x{i}"}]}
-        for i in range(MOST_PLACES + 2)
-    ]
-    plan = place.plan("node", report(dead, dead, leaks[0], *leaks, dead))
+    dead = finding(DefunctProcesses, subject="node")
+    leaks = [leaked_directories(f"/x{i}", f"/sys/fs/cgroup/x{i}") for i in range(MOST_PLACES + 2)]
+    plan = place.plan("node", report(dead, dead, leaks[0], *leaks, dead, cause=None))
     assert looked.count("processes") == 1
     assert [one for one in looked if one != "processes"] == [f"/x{i}" for i in range(MOST_PLACES)]
     assert [one.target for one in plan.relief] == [f"/x{MOST_PLACES}", f"/x{MOST_PLACES + 1}"]

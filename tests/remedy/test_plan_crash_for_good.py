@@ -23,18 +23,14 @@ from exhume.remedy.plan_zombies import Zombies
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import cgroups, expected
 from tests.remedy.nodes import Counting, Crash, Crashing, FileManager, node, scratch, snapshot, without_times
-from tests.remedy.test_plan import LEAK, report
+from tests.remedy.test_plan import LEAK, leaked_directories, report
 from tests.remedy.test_plan_crash import UP
 from tests.remedy.test_plan_crash import Place as WithoutAKernel
 
 ALL = Consent(True, True)
 MEMORY = "sys/fs/cgroup/memory"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
-DIRS = {
-    "kind": "cgroup-dirs-leak",
-    "subject": "/batch",
-    "evidence": [{"what": "directory", "value": f"/{MEMORY}/batch"}],
-}
+DIRS = leaked_directories("/batch", f"/{MEMORY}/batch")
 
 
 class Machine(FileManager):
@@ -66,7 +62,7 @@ class Place(WithoutAKernel):
         there = node(self.root, manager=self.machine)
         with Directory(str(self.root)) as tree:
             planner = Planner(there, tree, Protection(read_units(tree)), Wishes(None, True, "now"))
-            return expected(planner.plan("node", report(LEAK, DIRS)), there)
+            return expected(planner.plan("node", report(LEAK, DIRS, cause=None)), there)
 
     def apply(self, operations: Operations) -> None:
         assert carry_out.apply(self.made(), node(self.root, operations, self.machine), ALL).exit_code == 0

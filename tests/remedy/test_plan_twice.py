@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.findings.memcg_leak import MemcgLeak
 from exhume.node.memcg_walk import walk
 from exhume.node.root import Root
 from exhume.remedy import carry_out, plan_zombies
@@ -15,8 +17,9 @@ from exhume.remedy.plan_zombies import Zombies, afterwards, topmost
 from exhume.remedy.purge import rows_by_home
 from exhume.remedy.steps import reversible
 from tests import zombies
+from tests.findings.facts import finding
 from tests.remedy.pretended import pretend_cgroups
-from tests.remedy.test_plan import AGENT, ETC, LEAK, LIB, Place, kinds, place, report
+from tests.remedy.test_plan import AGENT, ETC, LEAK, LIB, Place, kinds, leaked_directories, place, report
 
 __all__ = ["place"]  # a fixture
 
@@ -94,7 +97,7 @@ def test_each_place_is_walked_once_and_many_are_the_whole_node(homes: tuple[str,
 def test_each_place_of_a_report_is_counted_by_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"/system.slice": Zombies(12), "/docker": Zombies()}
     monkeypatch.setattr(plan_zombies, "look", lambda node, homes: {home: there[home] for home in homes})
-    elsewhere = {"kind": "memcg-leak", "subject": "/docker/x", "evidence": [{"what": "home", "value": "/docker"}]}
+    elsewhere = finding(MemcgLeak, subject="/docker/x", home="/docker")
     plan = place.plan("memcg-leak", report(LEAK, elsewhere))
     (purge,) = [step for step in plan.steps if step.kind == "purge"]
     assert (purge.target, purge.reason) == ("/system.slice", "12 zombies below /system.slice can be freed without a reboot")
@@ -104,13 +107,12 @@ def test_each_place_of_a_report_is_counted_by_itself(place: Place, monkeypatch: 
 def test_directories_and_dead_processes_that_are_gone_are_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_cgroups(place.root, monkeypatch)
     (place.root / "proc").mkdir()
-    evidence = [{"what": "directory", "value": "/sys/fs/cgroup/memory/kubepods"}]
-    leaked = {"kind": "cgroup-dirs-leak", "subject": "/kubepods", "evidence": evidence}
-    plan = place.plan("node", report(leaked, {"kind": "defunct-processes", "subject": "x"}, cause="cgroup-dirs-leak"))
+    leaked, dead = leaked_directories("/kubepods", "/sys/fs/cgroup/memory/kubepods"), finding(DefunctProcesses, subject="x")
+    plan = place.plan("node", report(leaked, dead, cause=None))
     assert not plan.steps
     assert plan.settled == ("no directory is left below /sys/fs/cgroup/memory/kubepods", "no defunct process is left")
     (place.root / "proc").rmdir()
-    (relief,) = place.plan("defunct-processes", report({"kind": "defunct-processes", "subject": "x"})).relief
+    (relief,) = place.plan("defunct-processes", report(dead)).relief
     assert "/proc is not there" in relief.text
 
 

@@ -1,7 +1,9 @@
 """The proof as a whole: twenty fixed nodes pass and twenty unfixed ones fail on a busy machine; what is open stays open."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,9 @@ from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.part import part
 from exhume.recording.recording import Recording
+from exhume.remedy.criteria import CRITERION_LABELS, RARE_LABELS, STATUS_LABELS, CriterionId, RareId, Status
 from exhume.remedy.proof import SCHEMA, as_json, from_json, prove
+from exhume.remedy.proof_checklist import STATE_LABELS, STEP_LABELS, State, StepId
 from exhume.remedy.proof_live import Kept, LeakWatch
 from tests.remedy.made_proof import Made, node
 
@@ -82,7 +86,9 @@ def test_a_proof_goes_through_json_unchanged(sick: Recording) -> None:
         proof = prove(sick, node(after), LIMITS)
         document = json.loads(json.dumps(as_json(proof)))
         assert document["schema"] == SCHEMA
-        assert {"name", "status", "before", "after", "unit", "limit", "confidence", "because"} <= document["criteria"][0].keys()
+        first = document["criteria"][0]
+        assert {"id", "label", "status", "before", "after", "unit", "limit", "confidence", "because"} <= first.keys()
+        assert (first["id"], first["label"]) == ("leak-rate", "rate of the leak")
         assert from_json(document) == proof
     assert from_json(as_json(prove(None, node(CURED), LIMITS))).before is None
 
@@ -102,6 +108,33 @@ def test_what_is_no_proof_is_refused_with_a_sentence(document: dict[str, object]
         from_json({"schema": SCHEMA, **document})
     with pytest.raises(ExhumeError, match="schema"):
         from_json(document)
+
+
+@pytest.mark.parametrize("wrong", ["not seen", "rate of the leak", None, 1, [], {}])
+@pytest.mark.parametrize("key", ["id", "status"])
+@pytest.mark.parametrize("part", ["criteria", "rare"])
+def test_an_unknown_id_or_status_is_refused(part: str, key: str, wrong: object, sick: Recording) -> None:
+    document = as_json(prove(sick, sick, LIMITS))
+    document[part][0][key] = wrong
+    with pytest.raises(ExhumeError, match="this is no proof that exhume made"):
+        from_json(document)
+
+
+def test_a_proof_of_an_earlier_schema_is_to_be_made_again() -> None:
+    with pytest.raises(ExhumeError, match=r"has schema exhume\.proof/1, .* make it again with exhume verify"):
+        from_json({"schema": "exhume.proof/1", "passed": True})
+
+
+def test_every_id_has_a_label() -> None:
+    tables: list[tuple[object, Iterable[str]]] = [
+        (CriterionId, CRITERION_LABELS),
+        (RareId, RARE_LABELS),
+        (Status, STATUS_LABELS),
+        (StepId, STEP_LABELS),
+        (State, STATE_LABELS),
+    ]
+    for ids, labels in tables:
+        assert get_args(ids) == tuple(labels)
 
 
 @pytest.mark.parametrize("off", [(), ("cgroup-events",)], ids=["by events", "by the count"])

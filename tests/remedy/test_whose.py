@@ -5,15 +5,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.leak_places import PlaceOwner
+from exhume.findings.makers import Maker
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding
+from exhume.findings.subjects import Process
 from exhume.node.owners import own_unit, owner
 from exhume.remedy.steps.cgroups_claimed import Claims
 from exhume.remedy.whose import elsewhere, not_a_unit, units
 from tests.examples import examples
+from tests.findings.facts import finding
 from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
 
 __all__ = ["place"]  # a fixture
 
+OWNER = PlaceOwner(unit="ecs.service")
+AGENTD = Process("agentd", 7)
 ID = "0123456789abcdef" * 4
 POD = "pod12345678-1234-1234-1234-123456789abc"
 THEIRS = {
@@ -48,15 +57,15 @@ THEIRS = {
 
 @pytest.mark.parametrize("path", THEIRS)
 def test_the_nodes_unit_of_the_same_name_is_left_alone(place: Place, path: str) -> None:
-    finding = {"kind": "memcg-leak", "subject": path, "evidence": [{"what": "unit", "value": "ecs.service"}]}
-    plan = place.plan("node", report(finding))
+    leak = finding(MemcgLeak, subject=path, owner=OWNER)
+    plan = place.plan("node", report(leak))
     assert not [step for step in plan.steps if step.kind != "purge"]
     assert any(THEIRS[path] in one.text for one in plan.relief)
     for target in (path, f"/sys/fs/cgroup/memory{path}", f"/sys/fs/cgroup{path}"):
         with pytest.raises(Refused, match="not of the node"):
             place.plan(target)
     with pytest.raises(Refused, match="not of the node"):  # by the name that the report gives it
-        place.plan("ecs.service", report(finding))
+        place.plan("ecs.service", report(leak))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +81,23 @@ def test_the_nodes_own_is_found(place: Place, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*THEIRS, "/docker/<id>/system.slice/ecs.service", "/user.slice/user@*.service/ecs.service"])
-@pytest.mark.parametrize("what", ["path", "example", "home", "cgroup", "made by cgroup"])
-def test_the_nodes_unit_is_left_alone_where_the_evidence_says_that_another_is_meant(place: Place, path: str, what: str) -> None:
-    """As detectors tell it: the subject is the unit's name alone, or a place that a program in it leaks into."""
-    unit = {"what": "made by unit" if what == "made by cgroup" else "unit", "value": "ecs.service"}
+@pytest.mark.parametrize("cgroup", ["path", "example", "home", "made in", "loops"])
+def test_the_nodes_unit_is_left_alone_where_a_cgroup_of_the_finding_is_anothers(place: Place, path: str, cgroup: str) -> None:
+    """As detectors find it: the subject is the unit's name alone, or a place that a program in it leaks into."""
     for subject in ("ecs.service", "/batch/<id>"):
-        for kind in ("memcg-leak", "crash-loop"):
-            finding = {"kind": kind, "subject": subject, "evidence": [unit, {"what": what, "value": path}]}
-            plan = place.plan("node", report(finding, cause=kind))
-            assert not [step for step in plan.steps if step.kind != "purge"]
-            assert any("not of the node" in one.text for one in plan.relief)
-            with pytest.raises(Refused, match="not of the node"):
-                place.plan("f1", report(finding, cause=kind))
+        found: dict[str, Finding[Facts]] = {
+            "path": finding(MemcgLeak, subject=subject, owner=OWNER, path=path),
+            "example": finding(MemcgLeak, subject=subject, owner=PlaceOwner(unit="ecs.service", example=path)),
+            "home": finding(MemcgLeak, subject=subject, owner=OWNER, home=path),
+            "made in": finding(MemcgLeak, subject=subject, maker=Maker(process=AGENTD, cgroup=path, unit="ecs.service")),
+            "loops": finding(CrashLoop, subject=subject, unit_name="ecs.service", cgroup=path),
+        }
+        seen = report(found[cgroup], cause=found[cgroup].kind)
+        plan = place.plan("node", seen)
+        assert not [step for step in plan.steps if step.kind != "purge"]
+        assert any("not of the node" in one.text for one in plan.relief)
+        with pytest.raises(Refused, match="not of the node"):
+            place.plan("f1", seen)
 
 
 def test_a_group_that_is_not_the_one_systemd_keeps_the_unit_in_is_anothers(
@@ -94,8 +108,8 @@ def test_a_group_that_is_not_the_one_systemd_keeps_the_unit_in_is_anothers(
     for path in ("/system.slice/ecs.service", "/ecs.service/inner"):
         with pytest.raises(Refused, match=r"has its processes in /apps.slice/ecs.service, not in"):
             place.plan(path)
-        finding = {"kind": "memcg-leak", "subject": "ecs.service", "evidence": [{"what": "example", "value": path}]}
-        plan = place.plan("node", report(finding))
+        leak = finding(MemcgLeak, subject="ecs.service", owner=PlaceOwner(example=path))
+        plan = place.plan("node", report(leak))
         assert not [step for step in plan.steps if step.kind != "purge"]
         assert any("that is another's" in one.text for one in plan.relief)
     assert ("stop-unit", "ecs.service") in kinds(place.plan("/apps.slice/ecs.service/job-1"))
@@ -105,20 +119,17 @@ def test_a_group_that_is_not_the_one_systemd_keeps_the_unit_in_is_anothers(
 def test_a_program_elsewhere_that_makes_groups_is_named_where_it_is(place: Place, hand: bool) -> None:
     """What it makes for others is not its own affair."""
     path = f"/docker/{ID}/system.slice/ecs.service"
-    evidence = [{"what": "made by cgroup", "value": path}, *([{"what": "hand", "value": "yes"}] if hand else [])]
-    plan = place.plan("node", report({"kind": "memcg-leak", "subject": "/batch/<id>", "evidence": evidence}))
+    leak = finding(MemcgLeak, subject="/batch/<id>", maker=Maker(process=AGENTD, cgroup=path, hand=hand))
+    plan = place.plan("node", report(leak))
     assert not [step for step in plan.steps if step.kind != "purge"]
     assert ("is no unit" if hand else "inside container 0123456789ab, not of the node") in plan.relief[0].text
 
 
 def test_who_made_the_groups_of_a_container_is_meant_and_not_what_is_in_it(place: Place) -> None:
     place.put(f"{LIB}/inner.service", AGENT)
-    finding = {
-        "kind": "memcg-leak",
-        "subject": f"/docker/{ID}/system.slice/inner.service",
-        "evidence": [{"what": "made by unit", "value": "ecs.service"}],
-    }
-    stopped = [target for kind, target in kinds(place.plan("node", report(finding))) if kind == "stop-unit"]
+    maker = Maker(process=AGENTD, unit="ecs.service")
+    leak = finding(MemcgLeak, subject=f"/docker/{ID}/system.slice/inner.service", maker=maker)
+    stopped = [target for kind, target in kinds(place.plan("node", report(leak))) if kind == "stop-unit"]
     assert stopped == ["ecs.service"]
 
 
@@ -131,7 +142,7 @@ def test_who_made_the_groups_of_a_container_is_meant_and_not_what_is_in_it(place
     ],
 )
 def test_what_is_no_unit_is_named_by_what_it_is(place: Place, subject: str, said: str) -> None:
-    plan = place.plan("node", report({"kind": "memcg-leak", "subject": subject}, culprits=(subject,)))
+    plan = place.plan("node", report(finding(MemcgLeak, subject=subject), culprits=(subject,)))
     assert said in plan.relief[0].text
     assert not [step for step in plan.steps if step.kind != "purge"]
     assert not_a_unit(subject, "x.service") == ""

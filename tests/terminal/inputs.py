@@ -19,6 +19,7 @@ from exhume.lab.scenario import Scenario
 from exhume.node.latency.stalls import Holder
 from exhume.recorder.latency_rows import Key
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Failed, Note, SourceState
 from exhume.remedy.proof import as_json as proof_as_json
 from exhume.remedy.proof import prove
 from exhume.verdict.judge import judge
@@ -47,7 +48,7 @@ _LIB, _WANTS = "usr/lib/systemd/system", "etc/systemd/system/multi-user.target.w
 def _late(path: Path) -> None:
     """A recording with late polls and who was in their way."""
     it = recording()
-    it["sources"].add(0, "latency-reclaim", "off", "this kernel has no tracepoint of the kind", 0)
+    it.add_source(0, "latency-reclaim", SourceState.off(Failed("this kernel has no tracepoint of the kind")))
     eth0 = Key("napi", "wait", 1, "eth0")
     counted(it, 1, {eth0: histogram(*[3] * 900, *[40] * 99, 700), eth0._replace(stage="run"): histogram(*[9] * 1000)})
     counted(it, 1, {Key("runqueue", "wait", core): histogram(*[2] * (10 + core)) for core in range(5)})
@@ -170,13 +171,13 @@ def _without(seen: Recording) -> Recording:
         ("latency-stacks", "stack samples cannot be read: it takes root or CAP_PERFMON"),
         ("units", "systemd is not running here"),
     ):
-        seen["sources"].add(0, name, "off", why, 0)
+        seen.add_source(0, name, SourceState.off(Failed(why)))
     return seen
 
 
 def zombies() -> Recording:
     found = walked({"/system.slice/ecs.service": 68_000, "/kubepods/burstable/pod<id>/<id>": 436, "/x": 4}, unit="ecs.service")
-    found["sources"].add(0, "zombies", "on", "named by a walk of the kernel's own tree", 0)
+    found.add_source(0, "zombies", SourceState.read((Note("named by a walk of the kernel's own tree"),)))
     return found
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.verdict.gate import COUNT, LOOPS, NO_SYSTEMD, SOURCES, judge_node
+from exhume.recording.source_state import Absent, Failed, SourceState
+from exhume.verdict.gate import COUNT, LOOPS, SOURCES, judge_node
 from exhume.verdict.gate_growth import NAME as GROWTH
 from exhume.verdict.gate_growth import certain, duration
 from exhume.verdict.gate_model import Check, Gate, Options, as_json
@@ -24,7 +25,7 @@ def soaked(seconds: float, dying: int = 0, live: int = 100, on: tuple[str, ...] 
     recording = made.recording(on=on)
     for name in ON:
         if name not in on:
-            recording["sources"].add(0, name, "off", f"{name} needs root", 0)
+            recording.add_source(0, name, SourceState.off(Failed(f"{name} needs root")))
     window(recording, seconds)
     if "memcg" in on:
         for at in range(0, int(seconds) + 1, max(1, int(seconds) // 200)):
@@ -224,7 +225,7 @@ def test_a_loop_that_nobody_could_have_seen_is_not_ruled_out() -> None:
     assert "loops inside a unit only cgroup events would show: cgroup-events needs root" in check.message
     without = soaked(60, on=tuple(name for name in ON if name != "units"))
     assert judged(without)[LOOPS].status == "warning"  # somebody is there who did not answer
-    without["sources"].add(1, "units", "off", NO_SYSTEMD, 0)
+    without.add_source(1, "units", SourceState.off(Absent("systemd is not running here")))
     assert judged(without)[LOOPS].status == "passed"
 
 

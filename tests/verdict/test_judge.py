@@ -1,15 +1,16 @@
 """The verdict: the chain of the incident, its look-alikes, and the courage to say that the cause is not visible."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
+from exhume.findings.registry import BY_NAME, KINDS
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
+from exhume.recording.source_state import SourceState, Timeout
 from exhume.verdict.chain import confidence
-from exhume.verdict.hypotheses.registry import HYPOTHESES
 from exhume.verdict.judge import judge
-from exhume.verdict.kinds import ALL
 from exhume.verdict.report import Report, as_json
 from tests.findings import made
 from tests.findings.made import SECOND
@@ -163,7 +164,7 @@ def test_a_machine_that_is_full_now_is_told_before_zombies_that_have_done_no_har
 def test_a_reader_that_hangs_or_a_long_wait_for_a_core_is_never_healthy() -> None:
     recording = made.recording(cpus=2)
     made.cores(recording, 3.0, {})
-    recording["sources"].add(0, "throttling", "off", "no answer within 2.5 s", 0)
+    recording.add_source(0, "throttling", SourceState.off(Timeout(2500)))
     assert verdict(recording).health == "warning"
     recording = made.recording(cpus=2)
     made.cores(recording, 3.0, {})
@@ -232,26 +233,25 @@ def test_an_old_reset_with_no_trace_of_a_cause_is_history() -> None:
 
 def test_the_json_is_what_the_design_says_and_links_findings_by_id() -> None:
     document = json.loads(json.dumps(as_json(verdict(incident()))))
-    assert document["schema"] == "exhume.report/1"
+    assert document["schema"] == "exhume.report/2"
     assert set(document) == {"schema", "node", "window", "health", "verdict", "incidents", "findings", "sources"}
     assert set(document["node"]) == {"hostname", "boot_id", "kernel", "cgroups", "cpus"}
     ids = {finding["id"]: finding for finding in document["findings"]}
     assert ids[document["verdict"]["chain"][0]["finding"]]["kind"] == "zombie-memcgs"
     for finding in document["findings"]:
-        assert set(finding) == {"id", "kind", "subject", "severity", "start", "end", "summary", "evidence"}
+        assert set(finding) == {"id", "kind", "subject", "severity", "start", "end", "summary", "facts"}
         assert finding["start"].endswith("Z")
-        for evidence in finding["evidence"]:
-            assert set(evidence) == {"what", "value", "unit", "source"}
+        assert set(finding["facts"]) == {field.name for field in fields(BY_NAME[finding["kind"]].facts)} - {"subject"}
     assert {"cause", "subject", "confidence", "summary", "chain", "ruled_out", "culprits", "remedies"} <= set(
         document["verdict"]
     )
 
 
 def test_every_rule_links_kinds_that_exist_and_no_chain_is_certain() -> None:
-    assert set(HYPOTHESES) - set(ALL) == {"observer-starved"}
-    for hypothesis in HYPOTHESES.values():
-        for rule in hypothesis.rules:
-            assert rule.effect in ALL
+    for kind in KINDS:
+        for rule in kind.rules:
+            assert rule.cause is kind.facts
+            assert BY_NAME[rule.effect.kind].facts is rule.effect
             assert rule.disproof
     assert confidence(verdict(incident()).verdict.chain) < 1.0
 

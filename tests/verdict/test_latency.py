@@ -8,6 +8,7 @@ from exhume.node.latency.histogram import BUCKETS, Histogram
 from exhume.node.latency.stalls import Holder
 from exhume.recorder.latency_rows import Counted, Key, add_rows
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Failed, Gap, SourceState, Weaker
 from exhume.verdict.latency import MOST_WORST, LatencyReport, as_json, latency_report, stalls_seen
 from tests.findings import made
 from tests.findings.made import SECOND, stall
@@ -47,11 +48,36 @@ def test_a_quiet_node_is_healthy() -> None:
 
 def test_where_nothing_could_be_watched_it_is_said_why() -> None:
     it = recording(on=())
-    it["sources"].add(0, "latency", "off", "it takes root", 0)
+    it.add_source(0, "latency", SourceState.off(Failed("it takes root")))
     report = latency_report(it)
     assert (report.health, report.summary) == ("unknown", "nothing could be watched: it takes root")
-    assert as_json(report)["sources"] == [{"name": "latency", "state": "off", "reason": "it takes root"}]
+    assert as_json(report)["sources"] == [
+        {
+            "name": "latency",
+            "state": "off",
+            "reason": "it takes root",
+            "reasons": [{"code": "unreadable", "message": "it takes root"}],
+        }
+    ]
     assert latency_report(recording(on=())).summary == "nothing could be watched: latency was not read"
+
+
+@pytest.mark.parametrize(("gap_ms", "health"), [(499, "healthy"), (500, "unknown"), (1512, "unknown")])
+def test_no_stall_in_looks_that_were_far_apart_proves_nothing(gap_ms: int, health: str) -> None:
+    it = recording(on=())
+    it.add_source(0, "latency", SourceState.read((Gap(gap_ms),)))
+    report = latency_report(it)
+    assert report.health == health
+    blind = f"no stall was seen, but exhume itself was kept from looking for {gap_ms:,} ms"
+    assert (report.summary == blind) is (health == "unknown")
+
+
+def test_a_watch_without_bpf_is_said_to_be_weak() -> None:
+    it = recording(on=())
+    it.add_source(0, "latency", SourceState.read((Weaker("/proc/PID/schedstat", "it takes root"), Gap(80))))
+    report = latency_report(it)
+    assert report.health == "healthy"
+    assert report.summary.endswith("; seen weakly, without BPF: run it as root")
 
 
 def test_a_stall_is_a_warning_and_one_of_a_second_of_a_device_critical() -> None:

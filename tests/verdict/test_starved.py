@@ -7,11 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from exhume.findings.kind import Link
 from exhume.findings.thresholds import Thresholds
 from exhume.node.latency.stalls import Holder
 from exhume.recording.recording import Recording, labels
 from exhume.verdict.judge import judge
-from exhume.verdict.report import Link, Report, as_json
+from exhume.verdict.report import Report, as_json
 from tests.examples import examples
 from tests.findings import made
 from tests.findings.made import SECOND

@@ -5,11 +5,15 @@ import sys
 
 import pytest
 
+from exhume.findings.model import of
+from exhume.findings.napi_starved import NapiStarved
 from exhume.findings.thresholds import Thresholds
 from exhume.node.root import Root
 from exhume.recorder.loop import record
+from exhume.recording.source_state import Weaker
 from exhume.verdict.judge import judge
 from exhume.verdict.report import Report
+from tests.findings.found import known
 from tests.starved import CORE, FAR, link, needs_starvation, off_the_core
 from tests.zombies import unavailable, zombies
 
@@ -44,19 +48,21 @@ def report() -> Report:
         finally:
             walker.kill()
             walker.communicate()
-    if not recording.on("latency") or "weaker" in recording.why_off("latency"):
+    watch = recording.source("latency")
+    if watch is None or not watch.up or watch.find(Weaker) is not None:
         pytest.skip(f"latency probes: {recording.why_off('latency')}")
     return judge(recording, Thresholds(cpu_full_ratio=2))  # how much else runs on this machine is no part of it
 
 
 def test_the_device_the_core_and_the_walk_are_named(report: Report) -> None:
-    (finding,) = [finding for finding in report.findings if finding.kind == "napi-starved" and finding.subject == FAR]
+    (finding,) = [finding for finding in of(report.findings, NapiStarved) if finding.subject == FAR]
+    measured = known(finding.facts.measured)
     assert finding.severity in ("warning", "critical")
-    assert finding.value("core") == CORE
-    assert finding.number("walked memory cgroups") >= 0.5
+    assert measured.longest_core == CORE
+    assert measured.work.memcg_walk_ratio >= 0.5
     assert "walked memory cgroups there" in finding.summary
-    assert "shrink_node" in str(finding.value("stack"))
-    assert str(finding.value("process")).startswith("python")
+    assert any("shrink_node" in function for function in measured.stack)
+    assert known(measured.offender).process.comm.startswith("python")
 
 
 def test_the_zombies_that_are_walked_begin_the_chain(report: Report) -> None:

@@ -108,7 +108,7 @@ def watch(tid: int, weak: bool) -> dict[str, Any]:
         latency.start()
         latency.ready.wait(60)
     for _ in range(300):  # to load programs takes long here
-        if "latency-reclaim" in {name for _, name, _, _, _ in latency.sources()}:
+        if "latency-reclaim" in {row.name for row in latency.sources()}:
             break
         time.sleep(0.1)
     time.sleep(3)
@@ -119,7 +119,7 @@ def watch(tid: int, weak: bool) -> dict[str, Any]:
     latency.collect(rows)
     return {
         "failure": repr(latency.failure) if latency.failure is not None else "",
-        "sources": {name: [state, reason] for _, name, state, reason, _ in latency.sources()},
+        "sources": {row.name: [row.state.state, row.state.reason] for row in latency.sources()},
         "holder": holder,
         "held_ns": held_ns,
         "stalls": [

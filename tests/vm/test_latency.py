@@ -40,7 +40,7 @@ def story(request: pytest.FixtureRequest) -> Story:
 def test_every_part_of_the_watch_loads(story: Story) -> None:
     assert story.watch["failure"] == ""
     for name in SOURCES:
-        assert story.watch["sources"][name][0] == "on", story.watch["sources"][name]
+        assert story.watch["sources"][name][0] != "off", story.watch["sources"][name]
     assert not story.watch["sources"]["latency"][1].startswith("weaker")
     assert story.looks["sees_softirqs"]
 
@@ -89,7 +89,7 @@ def test_it_is_found_without_bpf_too(story: Story) -> None:
     weak = story.weak
     assert weak["failure"] == ""
     state, reason = weak["sources"]["latency"]
-    assert state == "on"
+    assert state == "partial"
     assert reason.startswith("weaker, from /proc/PID/schedstat: BPF is not to be used")
     long = [stall["ns"] for stall in weak["stalls"] if stall["over"] and stall["tid"] == story.tid]
     # When it began is known no better than how far apart the looks were, and they were far apart on this machine.

@@ -66,7 +66,7 @@ print(json.dumps({
     "events": [{"time": e["time"], "kind": e["kind"], "message": e["message"], "fields": dict(e["fields"])}
                for e in rows["events"].rows() if e["kind"] in ("cpu-hotplug", "clock-step")],
     "anchors": [[a["time"], a["real"]] for a in rows["anchors"].rows()],
-    "sources": {name: [row["state"], row["reason"]] for name, row in rows.sources().items()},
+    "sources": {name: [row.state.state, row.state.reason] for name, row in rows.sources().items()},
     "cgroups": sorted(set(rows["threads"].texts("cgroup"))),
 }))
 """

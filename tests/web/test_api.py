@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.model import Finding, Span
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Node
@@ -16,6 +17,7 @@ from exhume.web.described import Shown, described
 from exhume.web.incidents import Incidents
 from exhume.web.store import Store
 from exhume.web.view import View
+from tests.findings.facts import facts
 from tests.pictures.made import BEGIN, HZ, REAL, SECOND, Ran, idle, write
 from tests.web.serving import Browser, browser, decoded, view
 
@@ -177,20 +179,25 @@ def test_the_baseline_is_found(user: Browser) -> None:
     assert baseline["to"] <= 5.3 * US or baseline["from"] >= 7.7 * US  # the core may be held for less than a third of it
 
 
-def test_the_verdict_is_the_report_with_spans(user: Browser) -> None:
+def test_the_verdict_is_the_report_with_spans_and_displayed_evidence(user: Browser) -> None:
     verdict = user.api("verdict", from_=BEGIN, to=BEGIN + 12 * SECOND)
-    assert verdict["schema"] == "exhume.report/1"
+    assert verdict["schema"] == "exhume.report/2"
     assert verdict["judged"] == {"from": 0, "to": pytest.approx(12 * US, abs=20_000)}
     saturated = [finding for finding in verdict["findings"] if finding["kind"] == "core-saturated"]
     spans = [span for finding in saturated for span in finding["spans"]]
     assert any(core == 3 and 4 * US < start < 6 * US and 7 * US < end < 9 * US for start, end, core in spans)
+    (one,) = [finding for finding in saturated if finding["facts"]["core"] == 3]
+    longest_ms = one["facts"]["longest_ms"]
+    (longest,) = [each for each in one["evidence"] if each["what"] == "longest"]
+    assert (longest["value"], longest["unit"], longest["text"]) == (longest_ms, "ms", f"{longest_ms:,} ms")
+    assert longest["source"]
 
 
 def test_of_very_many_spans_the_longest_are_told() -> None:
     from exhume.web.judging import MOST_SPANS, _when
 
     spans = tuple(Span(0, at * 10_000, at * 10_000 + 1_000 * (1 + at % 7)) for at in range(3 * MOST_SPANS))
-    told = _when(Finding("x", "", "warning", 0, 1, "", (), spans), 0)["spans"]
+    told = _when(Finding(facts(CoreSaturated), "warning", 0, 1, spans), 0)["spans"]
     assert len(told) == MOST_SPANS
     assert told == sorted(told)
     assert min(end - start for start, end, _ in told) >= 4

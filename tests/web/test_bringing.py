@@ -90,7 +90,7 @@ def test_what_is_seen_first_is_what_the_import_shows_and_the_rest_follows(captur
     assert one.user.api("flame")["total"] == SAMPLES
     assert one.user.api("lanes", columns=4)["ready"] == 1.0
     assert one.user.api("heat", comm="worker")["most"] > 0
-    assert one.user.api("verdict")["schema"] == "exhume.report/1"
+    assert one.user.api("verdict")["schema"] == "exhume.report/2"
     assert one.user.get("/api/export?format=folded").status == 200
     assert any("without names" in note for note in one.told)
 

@@ -78,7 +78,7 @@ def test_a_verdict_on_all_of_it_and_its_incidents_are_one_work(recorded: str, mo
     about = someone.api("about")
     start = int(about["start_ns"])
     whole = someone.api("verdict", from_=start, to=start + about["duration_us"] * 1000)
-    assert whole["schema"] == "exhume.report/1"
+    assert whole["schema"] == "exhume.report/2"
     assert someone.api("verdict") == whole
 
 

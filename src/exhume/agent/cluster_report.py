@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from exhume.errors import ExhumeError
-from exhume.findings.model import Finding
+from exhume.findings.model import Facts, Finding
 
 EVERY_S = 10.0
 SILENT_S = 120.0
@@ -47,7 +47,7 @@ class ClusterReport:
             self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
             self._thread.start()
 
-    def observe(self, findings: Iterable[Finding]) -> None:
+    def observe(self, findings: Iterable[Finding[Facts]]) -> None:
         """What was found just now; several looks between two reports add up."""
         if self._thread is None:
             return

@@ -11,8 +11,12 @@ from typing import Any
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
 from exhume.agent.resets import Resets
-from exhume.findings.model import Finding
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import Facts, Finding, of
 from exhume.recording.recording import Recording
+from exhume.verdict.report import Report
 from exhume.verdict.zombies import PERCPU_BYTES, SLAB_BYTES
 
 Values = Mapping[tuple[str, ...], float]
@@ -92,10 +96,10 @@ class Gathered:
 
     def _sources(self, rows: Recording) -> None:
         into = self.values["exhume_source_up"]
-        for row in rows["sources"].rows():
-            name, now = row["name"], rows.window[1]
-            _put(into, (name,), float(row["state"] == "on"), METRICS["exhume_source_up"].most)
-            if row["state"] == "on":
+        for name, row in rows.sources().items():
+            now = rows.window[1]
+            _put(into, (name,), float(row.state.up), METRICS["exhume_source_up"].most)
+            if row.state.up:
                 self._off.pop(name, None)
             elif (name,) in into and now - self._off.setdefault(name, now) >= _GONE_NS:
                 self._clear(name)
@@ -228,30 +232,28 @@ class Gathered:
 
     # What the judges say
 
-    def judged(self, findings: Iterable[Finding], loops: Iterable[Finding] = ()) -> None:
+    def judged(self, findings: Iterable[Finding[Facts]], loops: Iterable[Finding[CrashLoop]] = ()) -> None:
         """All findings of the last minute, whatever their severity; of crash loops more, if there are more."""
         found = list(findings)
         kinds = Counter((finding.kind, finding.severity) for finding in found)  # a detector has one kind
         self.values["exhume_findings"] = {key: float(count) for key, count in kinds.items()}
-        self._loops(list(loops) or [finding for finding in found if finding.kind == "crash-loop"], found)
-        for finding in found:
-            if finding.kind == "core-saturated" and finding.severity != "info":
+        self._loops(list(loops) or of(found, CrashLoop), of(found, MemcgLeak))
+        for finding in of(found, CoreSaturated):
+            if finding.serious:
                 self._cores(finding)
 
-    def _loops(self, loops: list[Finding], found: list[Finding]) -> None:
-        leaks = {str(finding.value("unit") or finding.subject) for finding in found if finding.kind == "memcg-leak"}
+    def _loops(self, loops: list[Finding[CrashLoop]], leaking: list[Finding[MemcgLeak]]) -> None:
         rates: dict[str, float] = {}
         for loop in loops:
-            period = loop.number("period")
-            unit = str(loop.value("unit") or loop.subject)
-            if period > 0:
-                rates[unit] = max(rates.get(unit, 0.0), 1 / period)
-        leaks |= {str(loop.value("unit") or loop.subject) for loop in loops if loop.number("unreleased") > 0}
+            if period_s := loop.facts.period_s:
+                rates[loop.facts.name] = max(rates.get(loop.facts.name, 0.0), 1 / period_s)
+        leaks = {leak.facts.owner.unit or leak.subject for leak in leaking}
+        leaks |= {loop.facts.name for loop in loops if loop.facts.leaks}
         most = sorted(rates.items(), key=lambda item: (item[0] not in leaks, -item[1], item[0]))[:TOP]
         self.values["exhume_crash_loop_restarts_rate"] = {(unit,): rate for unit, rate in most}
         self.values["exhume_crash_loop_leaks"] = {(unit,): float(unit in leaks) for unit, _ in most}
 
-    def _cores(self, finding: Finding) -> None:
+    def _cores(self, finding: Finding[CoreSaturated]) -> None:
         """The same stretch is seen again at every look for a minute: what was counted once is not counted again."""
         for span in sorted(finding.spans):
             if span.core < 0:
@@ -269,12 +271,11 @@ class Gathered:
     def incident(self, kind: str) -> None:
         self._count("exhume_incidents_total", (kind,), 1.0)
 
-    def verdict(self, report: Mapping[str, Any], at_s: float) -> None:
-        """A report as `exhume diagnose --json` prints it."""
-        self.health(str(report["health"]))
-        cause = report["verdict"]["cause"]
+    def verdict(self, report: Report, at_s: float) -> None:
+        self.health(report.health)
+        verdict = report.verdict
         self.values["exhume_verdict_confidence"] = (
-            {(cause, str(report["verdict"]["subject"])): float(report["verdict"]["confidence"])} if cause is not None else {}
+            {(verdict.cause, verdict.subject): verdict.confidence} if verdict.cause is not None else {}
         )
         self.values["exhume_verdict_timestamp_seconds"] = {(): at_s}
 

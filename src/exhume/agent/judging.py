@@ -1,19 +1,20 @@
-"""The judges of the last minute, each by itself: one that stumbles is no reason to miss what the others see."""
+"""All kinds of findings over the last minute. A detector that fails must not stop the others."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from exhume.findings import crash_loop
-from exhume.findings.detectors import DETECTORS
-from exhume.findings.model import Finding
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.model import Facts, Finding, of
+from exhume.findings.registry import KINDS
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
 
 class Judged(NamedTuple):
-    found: list[Finding]
-    loops: list[Finding]
+    found: list[Finding[Facts]]
+    loops: list[Finding[CrashLoop]]
     """All crash loops; among what was found are the worst."""
     whole: bool
     """All of them could look."""
@@ -21,16 +22,17 @@ class Judged(NamedTuple):
 
 def judge(recording: Recording, thresholds: Thresholds, since: int, trouble: Callable[[str], None]) -> Judged:
     """What was found that did not end before `since`; `trouble` is told of those that could not look."""
-    found: list[Finding] = []
-    loops: list[Finding] = []
+    found: list[Finding[Facts]] = []
+    loops: list[Finding[CrashLoop]] = []
     whole = True
-    for detect in DETECTORS:
+    for kind in KINDS:
         try:
-            found += detect(recording, thresholds).findings
-            if detect is crash_loop.detect:
-                loops += crash_loop.every(recording, thresholds).findings
+            found += kind.detect(recording, thresholds).findings
+            if kind.facts is CrashLoop:
+                loops += of(crash_loop.every(recording, thresholds).findings, CrashLoop)
         except Exception as error:
             whole = False
-            name = detect.__module__.rpartition(".")[2].replace("_", "-")
-            trouble(f"could not judge {name} ({type(error).__name__}: {printable(str(error), 200)}); the others go on")
+            trouble(
+                f"could not judge {kind.facts.kind} ({type(error).__name__}: {printable(str(error), 200)}); the others go on"
+            )
     return Judged([one for one in found if one.end >= since], [one for one in loops if one.end >= since], whole)

@@ -31,8 +31,9 @@ from exhume.node.root import Root
 from exhume.recorder import own
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recorder.trigger import Incident, Trigger
-from exhume.recorder.verdicts import Case, Report, Verdicts
+from exhume.recorder.verdicts import Case, Verdicts
 from exhume.text import printable
+from exhume.verdict.report import Report, from_json
 
 if TYPE_CHECKING:
     from exhume.recording.recording import Recording
@@ -111,7 +112,7 @@ class Service:
             raise
         self._pinning = Pinning()
         self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
-        self._verdicts = Verdicts(diagnose, self._say_verdict, self._no_verdict, self._verdict)
+        self._verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
     # The pages
@@ -235,9 +236,9 @@ class Service:
 
     def _tell_off(self, rows: "Recording") -> None:
         """What cannot be seen on this node and why, said once: metrics and verdicts are made without it."""
-        for row in rows["sources"].rows() if len(rows["sources"]) else ():
-            if row["state"] == "off":
-                self._tell(f"{row['name']} is off: {printable(row['reason'], 300)}")
+        for row in rows.sources().values():
+            if not row.state.up:
+                self._tell(f"{row.name} is off: {printable(row.state.reason, 300)}")
 
     def _watch(self, status: Status) -> None:
         cpu_s = status.own_cpu_ns / 1e9 + ended_children_s()
@@ -291,9 +292,9 @@ class Service:
         self._tell(said)
 
     def _say_verdict(self, case: Case, report: Report) -> None:
-        verdict = report["verdict"]
-        sure = f" (confidence {verdict['confidence']:.0%})" if verdict["cause"] is not None else ""
-        self._say(f"{report['health']}: {printable(str(verdict['summary']), 500)}{sure}")
+        verdict = report.verdict
+        sure = f" (confidence {verdict.confidence:.0%})" if verdict.cause is not None else ""
+        self._say(f"{report.health}: {printable(verdict.summary, 500)}{sure}")
 
     def _audited(self, report: dict[str, Any] | None, trouble: str) -> None:
         if report is None:

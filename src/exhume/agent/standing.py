@@ -5,12 +5,12 @@ neither its cause nor anything that makes an incident is found any more the verd
 would call the node by, whether it makes an incident or not, is its health.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from exhume.agent.gathering import Gathered
-from exhume.findings.model import SEVERITIES, Finding
-from exhume.verdict.kinds import TENANTS
+from exhume.findings.model import SEVERITIES, Facts, Finding
+from exhume.findings.registry import TENANTS
+from exhume.verdict.report import Report
 
 # As long as the window that findings are judged in: what the verdict saw is out of it then.
 FRESH_S = 60.0
@@ -26,9 +26,9 @@ class Standing:
         self._verdict: tuple[float, str, object] | None = None
         """When, the health and the cause."""
 
-    def found(self, findings: Iterable[Finding], kinds: Collection[str], now_s: float, looked: bool = True) -> None:
+    def found(self, findings: Iterable[Finding[Facts]], kinds: Collection[str], now_s: float, looked: bool = True) -> None:
         """`kinds` make an incident. `looked`: the cores were seen; healthy may only be said by somebody who has looked."""
-        serious = [one for one in findings if one.severity != "info" and one.kind not in TENANTS]
+        serious = [one for one in findings if one.serious and one.kind not in TENANTS]
         verdict = self._verdict
         if verdict is None or not any(one.kind in kinds or one.kind == verdict[2] for one in serious):
             # It was about the past: another condition that stays, as a leak does for weeks, does not keep it.
@@ -41,12 +41,11 @@ class Standing:
             health = max(health, verdict[1], key=_HEALTHS.index)
         self._gathered.health(health)
 
-    def verdict(self, report: Mapping[str, Any], now_s: float, wall_s: float) -> None:
-        """A report as `exhume diagnose --json` prints it."""
-        self._verdict = now_s, str(report["health"]), report["verdict"]["cause"]
+    def verdict(self, report: Report, now_s: float, wall_s: float) -> None:
+        self._verdict = now_s, report.health, report.verdict.cause
         self._gathered.verdict(report, wall_s)
 
 
-def worst(findings: Iterable[Finding]) -> str:
+def worst(findings: Iterable[Finding[Facts]]) -> str:
     """The health that findings alone speak of."""
     return _HEALTHS[max((SEVERITIES.index(finding.severity) for finding in findings), default=0)]

@@ -9,6 +9,8 @@ def crash_loops(path: str) -> dict[str, str]:
     """By unit, a sentence each, of the last hour; those with bad ends only, because timers and probes have a rhythm too."""
     from exhume.cli.opening import place
     from exhume.findings import crash_loop
+    from exhume.findings.crash_loop import CrashLoop
+    from exhume.findings.model import of
     from exhume.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.schema import TABLES
@@ -17,7 +19,7 @@ def crash_loops(path: str) -> dict[str, str]:
     start, end = folder.window
     recording = folder.load(max(start, end - HOUR_NS), end + 1, [name for name in TABLES if name not in _NOT_NEEDED])
     return {
-        str(loop.value("unit") or loop.subject): f"a recording shows it in a crash loop: {loop.summary}"
-        for loop in crash_loop.detect(recording, Thresholds()).findings
-        if loop.severity != "info"
+        loop.facts.name: f"a recording shows it in a crash loop: {loop.summary}"
+        for loop in of(crash_loop.detect(recording, Thresholds()).findings, CrashLoop)
+        if loop.serious
     }

@@ -20,17 +20,19 @@ def files(
 ) -> dict[str, bytes]:
     """All of them are made from the recording of the bundle as it is on disk: they cannot say more, or other, than it does."""
     from exhume.cli.diagnose import document, pages
+    from exhume.recording.source_state import as_json as state_json
+    from exhume.verdict.report import SCHEMA
 
     scene, markdown, html = pages(folder, "recording", thresholds, *window)
     report = scene.report
     made: dict[str, tuple[bytes, str]] = {
-        "report.json": (_json(document(scene)), "the report for programs (schema exhume.report/1)"),
+        "report.json": (_json(document(scene)), f"the report for programs (schema {SCHEMA})"),
         "report.md": (markdown.encode("utf-8", "replace"), "the report for a post-mortem"),
         "report.html": (html.encode("utf-8", "replace"), "the report as a page: open it in a browser, it loads nothing"),
     }
     notes = []
     made["sources.json"] = (
-        _json([{"name": s.name, "state": s.state, "reason": s.reason, "cost_ns": s.cost_ns} for s in report.sources]),
+        _json([{"name": s.name, **state_json(s.status), "cost_ns": s.cost_ns} for s in report.sources]),
         "what could be seen and what could not, and why",
     )
     made["versions.json"] = (_json(_versions(folder.node)), "exhume, Python, kernel, distribution")

@@ -35,7 +35,7 @@ SHORTEST_NS, LONGEST_NS = 200_000_000, 600_000_000_000
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("--for", dest="window_ns", type=duration_ns, default="3s", metavar="TIME", help="how long to look (3s)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/1)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/2)")
     parser.add_argument("--npd", nargs="?", const="any", metavar="CONDITION", help="as a plugin of node-problem-detector")
     parser.add_argument("--watch", action="store_true", help="go on looking, redraw, mark what changed")
     parser.add_argument("--host", default="/", metavar="DIR", help="judge the node whose / is mounted at DIR")

@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proof", metavar="FILE", help="what exhume verify --json printed (/var/lib/exhume/proof.json)")
     parser.add_argument("--policy", metavar="FILE", help="the lifecycle policy of the image")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print as JSON (schema exhume.checklist/1)")
+    form.add_argument("--json", action="store_true", help="print as JSON (schema exhume.checklist/2)")
     form.add_argument("--markdown", action="store_true", help="print as Markdown, with boxes to tick")
     parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")
     parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")

@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--html", metavar="FILE", help="write the report as one HTML file; - is stdout")
     parser.add_argument("--markdown", metavar="FILE", help="write it as Markdown; - is stdout")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/1)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON (schema exhume.report/2)")
     parser.add_argument("-v", "--verbose", action="store_true", help="every finding, everything ruled out, nothing shortened")
     parser.add_argument("--evidence", action="store_true", help="every number behind a finding, with its source")
     parser.add_argument("--quiet", action="store_true", help="with --html or --markdown: print nothing else")

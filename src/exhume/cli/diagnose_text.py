@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from exhume.cli.diagnose_commands import commands
 from exhume.cli.report_text import headline, labelled, safe
 from exhume.cli.terminal import Style, wrap
-from exhume.findings.model import Finding
+from exhume.findings.kind import COSTS
+from exhume.findings.model import Facts, Finding
 from exhume.pictures import sentences, timeline_text
 from exhume.pictures.scene import Scene
 from exhume.pictures.timeline import timeline
-from exhume.pictures.words import short, value, what
 from exhume.text import printable
 
 MOST_LINES = 50
@@ -19,8 +19,6 @@ _MOST_TIMES = 6
 _MOST_TENANTS = 4
 # Rivals that people ask about first, in this order; the others are told with -v.
 RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal", "printk-flood", "writeback-stall", "irq-imbalance")
-# Evidence that says where it was, by the order in which it is told.
-_WHERE = (("stack", "Stack"), ("line", "Log"), ("last line", "Log"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ class _Page:
 
     def _chain(self) -> None:
         chain = self._scene.verdict.chain
-        told = [short(link.finding) for link in chain]
+        told = [link.finding.facts.short() for link in chain]
         heads = [
             f"{'  ' * max(0, depth - 1)}{'└▶ ' if depth else ''}{printable(what, 60)}" for depth, (what, _) in enumerate(told)
         ]
@@ -133,9 +131,9 @@ class _Page:
     def _dim(self, text: str, indent: str, most: int) -> None:
         self._lines += [self._style(line, "dim") for line in _at_most(text, indent, indent, self._columns, most)]
 
-    def _numbers(self, finding: Finding, indent: str) -> None:
+    def _numbers(self, finding: Finding[Facts], indent: str) -> None:
         for item in finding.evidence:
-            text = f"{what(item)}: {safe(value(item))}  [{safe(item.source)}]"
+            text = f"{item.what}: {safe(item.text)}  [{safe(item.source)}]"
             self._lines += [self._style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", self._columns)]
 
     def _timeline(self) -> None:
@@ -153,12 +151,12 @@ class _Page:
             self._item(
                 "Culprits" if len(culprits) > 1 else "Culprit", safe(sentences.culprits(scene.verdict)), most=max(3, most)
             )
-        told: set[str] = set()
-        for name, label in _WHERE:
-            found = next((str(seen) for finding in scene.chain if (seen := finding.value(name)) is not None), None)
-            if found is not None and label not in told:
-                told.add(label)
-                self._item(label, safe(found), most=most)
+        stack = next((finding.facts.focus_stack for finding in scene.chain if finding.facts.focus_stack), ())
+        if stack:
+            self._item("Stack", safe(" < ".join(stack)), most=most)
+        line = next((finding.facts.focus_line for finding in scene.chain if finding.facts.focus_line), "")
+        if line:
+            self._item("Log", safe(line), most=most)
 
     def _also(self) -> None:
         chain = {id(link.finding) for link in self._scene.verdict.chain}
@@ -192,7 +190,7 @@ class _Page:
         for label, against in (("Then", False), ("Do not", True)):
             for i, one in enumerate(one for one in verdict.advice if one.against is against):
                 because = f": {safe(one.because)}" if one.because and self._room.advice_reasons else ""
-                cost = "" if against else f" [costs {one.cost}]"
+                cost = "" if against else f" [costs {COSTS[one.cost]}]"
                 self._item("" if i else label, f"{safe(one.text)}{cost}{because}")
         for i, text in enumerate(verdict.switch_on[: self._room.switches]):
             self._item("" if i else "Switch on", safe(text), most=self._room.wrapped)
@@ -216,7 +214,7 @@ class _Page:
         sources = self._scene.report.sources
         self._item("Seen with", safe(sentences.seen_with(sources, self._scene.imported)), most=self._room.wrapped)
         if self._verbose:
-            on = [source.name + (f" ({source.reason})" if source.reason else "") for source in sources if source.state == "on"]
+            on = [source.name + (f" ({source.reason})" if source.reason else "") for source in sources if source.state != "off"]
             self._item("", "; ".join(safe(name) for name in on))
 
     def _look(self) -> None:

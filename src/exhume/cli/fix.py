@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exhume.remedy.carry_out import Event, Outcome, Tell
     from exhume.remedy.node import Node
     from exhume.remedy.plan_model import Plan
-    from exhume.remedy.plan_report import Told
+    from exhume.verdict.report import Report
 
 DESCRIPTION = """\
 Makes a plan of what would put the node right, prints it, and changes nothing. --apply carries it out, written down step by step
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     return _show(args, plan, report, node)
 
 
-def _show(args: argparse.Namespace, plan: "Plan", report: "Told | None", node: "Node") -> int:
+def _show(args: argparse.Namespace, plan: "Plan", report: "Report | None", node: "Node") -> int:
     from exhume.cli.fix_text import render_plan
     from exhume.cli.terminal import Style, width
 
@@ -137,7 +137,7 @@ def _show(args: argparse.Namespace, plan: "Plan", report: "Told | None", node: "
     return _apply(args, plan, node)
 
 
-def _nothing(plan: "Plan", report: "Told | None") -> tuple[str, int]:
+def _nothing(plan: "Plan", report: "Report | None") -> tuple[str, int]:
     """What it means that a plan has no steps, and the exit code that says it: only what was seen to be well is 0."""
     if plan.settled and (report is None or not plan.relief):
         return "Nothing is left to do.", EXIT_HEALTHY
@@ -149,7 +149,7 @@ def _nothing(plan: "Plan", report: "Told | None") -> tuple[str, int]:
     return "Nothing could be judged: exhume check -v says what was not seen.", EXIT_CANNOT_JUDGE
 
 
-def _plan(args: argparse.Namespace, node: "Node", report: "Told | None") -> "Plan":
+def _plan(args: argparse.Namespace, node: "Node", report: "Report | None") -> "Plan":
     from exhume.config import load, section
     from exhume.findings.thresholds import Thresholds
     from exhume.image.directory import Directory
@@ -172,15 +172,15 @@ def _plan(args: argparse.Namespace, node: "Node", report: "Told | None") -> "Pla
         return expected(Planner(node, tree, protection, wishes).plan(args.target, report), node)
 
 
-def _report(args: argparse.Namespace, target: str) -> "Told | None":
+def _report(args: argparse.Namespace, target: str) -> "Report | None":
     """What was named, or, for the node itself, a look at it."""
     from exhume.cli.fix_report import from_file, from_node
     from exhume.remedy.plan_target import NODE, is_finding
 
     if args.report is not None:
-        told = from_file(args)
-        _same_node(args, told)
-        return told
+        report = from_file(args)
+        _same_node(args, report)
+        return report
     if target == NODE and not os.path.exists(os.path.join(args.host, "proc/stat")):
         raise ExhumeError(
             f"{printable(from_path(args.host))} is not a running node, so that nothing can be seen of it: name a unit, or a "
@@ -191,7 +191,7 @@ def _report(args: argparse.Namespace, target: str) -> "Told | None":
     return None
 
 
-def _same_node(args: argparse.Namespace, told: "Told") -> None:
+def _same_node(args: argparse.Namespace, report: "Report") -> None:
     """Another node's report may be read here, to see what would be done; what is done here must be for this one's own."""
     from exhume.node.cgroups import Tree
     from exhume.node.facts import facts
@@ -199,16 +199,16 @@ def _same_node(args: argparse.Namespace, told: "Told") -> None:
 
     root = Root(args.host)
     here = facts(root, Tree(root).layout)
-    same_name = bool(told.hostname) and told.hostname == here.hostname
-    same_boot = bool(told.boot_id) and told.boot_id == here.boot_id
-    if told.hostname and here.hostname and not same_name:
-        said = f"the report is of {printable(told.hostname)}, and this is {printable(here.hostname)}"
+    same_name = bool(report.node.hostname) and report.node.hostname == here.hostname
+    same_boot = bool(report.node.boot_id) and report.node.boot_id == here.boot_id
+    if report.node.hostname and here.hostname and not same_name:
+        said = f"the report is of {printable(report.node.hostname)}, and this is {printable(here.hostname)}"
         if args.apply:
             raise Refused(f"{said}: carry it out there, or make a report here (exhume check --json)")
         sys.stderr.write(f"exhume: {said}\n")
     elif args.apply and not same_name and not same_boot:
         raise Refused("whether the report is of this node is not known: make one here (exhume check --json)")
-    elif told.boot_id and here.boot_id and told.boot_id != here.boot_id:
+    elif report.node.boot_id and here.boot_id and report.node.boot_id != here.boot_id:
         sys.stderr.write("exhume: the report is from before the last boot: what it counted may be gone\n")
 
 

@@ -9,13 +9,12 @@ from exhume.errors import UsageError
 from exhume.text import from_json, from_path, printable
 
 if TYPE_CHECKING:
-    from exhume.remedy.plan_report import Told
     from exhume.verdict.report import Report
 
 LARGEST = 64 << 20
 
 
-def from_node(args: argparse.Namespace) -> "Told":
+def from_node(args: argparse.Namespace) -> "Report":
     from exhume.cli.check import LONGEST_NS, SHORTEST_NS, look
     from exhume.config import load, section
     from exhume.findings.thresholds import Thresholds
@@ -23,18 +22,17 @@ def from_node(args: argparse.Namespace) -> "Told":
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
         raise UsageError("--for must be between 200ms and 10m")
     asked = argparse.Namespace(host=args.host, window_ns=args.window_ns, log_root=None)
-    return _told(look(asked, section(load(args.config), "thresholds", Thresholds)))
+    return look(asked, section(load(args.config), "thresholds", Thresholds))
 
 
-def from_file(args: argparse.Namespace) -> "Told":
+def from_file(args: argparse.Namespace) -> "Report":
     """Nothing was done to the node yet: reading may end here, by its budget."""
     with budget.enforced():
-        return _told(_diagnosed(args)) if os.path.isdir(args.report) else _read(args)
+        return _diagnosed(args) if os.path.isdir(args.report) else _read(args)
 
 
-def _read(args: argparse.Namespace) -> "Told":
-
-    from exhume.remedy.plan_report import told
+def _read(args: argparse.Namespace) -> "Report":
+    from exhume.verdict.report import from_json as report_of
 
     try:
         raw = budget.read(args.report, LARGEST)
@@ -45,7 +43,7 @@ def _read(args: argparse.Namespace) -> "Told":
         raise UsageError(f"{printable(from_path(args.report))} cannot be read: {error.strerror}") from None
     except ValueError:
         raise UsageError(f"{printable(from_path(args.report))} is no JSON: check --json and diagnose --json make it") from None
-    return told(document)
+    return report_of(document)
 
 
 def _diagnosed(args: argparse.Namespace) -> "Report":
@@ -62,10 +60,3 @@ def _diagnosed(args: argparse.Namespace) -> "Report":
         return diagnose_folder(Folder(place(args.report)), thresholds, progress=progress)
     finally:
         progress.clear()
-
-
-def _told(report: "Report") -> "Told":
-    from exhume.remedy.plan_report import told
-    from exhume.verdict.report import as_json
-
-    return told(as_json(report))

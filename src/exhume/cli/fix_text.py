@@ -14,7 +14,8 @@ from exhume.remedy.steps import reversible
 from exhume.text import printable
 
 MOST_LINES = 40
-_PROOF = "exhume.proof/1"  # remedy/proof.py, which is not imported for this: it brings numpy along
+# remedy/proof.py, which is not imported for this: it brings numpy along. A journal may hold proofs of any version.
+_PROOF = "exhume.proof/"
 _COLOURS = {"low": "green", "medium": "yellow", "high": "red"}
 _MARKS = {"done": "done", "skipped": "skipped", "failed": "FAILED", "undone": "undone", "kept": "KEPT", "begins": "..."}
 
@@ -130,7 +131,7 @@ def _note(value: object) -> str:
     """A proof by what it came to; anything else by what it holds."""
     if not isinstance(value, dict):
         return str(value)
-    if value.get("schema") == _PROOF:
+    if str(value.get("schema", "")).startswith(_PROOF):
         after = value.get("after")
         end = f" at {after.get('end')}" if isinstance(after, dict) and after.get("end") else ""
         became = {"True": "passed", "False": "failed"}.get(str(value.get("passed")), "not judged")

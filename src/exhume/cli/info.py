@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from exhume.recording.choice import Choice
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Node, Recording
+    from exhume.recording.source_state import SourceRow
     from exhume.recording.summary import Summary
 
 DESCRIPTION = """\
@@ -73,7 +74,7 @@ class Info:
     pinned: tuple[tuple[int, int, str], ...]
     """Wall-clock begin and end, and why."""
     boots: tuple[str, ...]
-    sources: tuple[tuple[str, str, str], ...]
+    sources: "tuple[SourceRow, ...]"
     own_cpu_ratio: float | None
     """Of one core."""
     own_rss_bytes: int | None
@@ -172,7 +173,7 @@ def gather(
         segments=len(folder.segments),
         pinned=tuple((folder.real_ns(one.start), folder.real_ns(one.end), one.pinned) for one in folder.segments if one.pinned),
         boots=tuple(folder.boots),
-        sources=tuple((row["name"], row["state"], row["reason"]) for row in folder.load(tables=["sources"]).sources().values()),
+        sources=tuple(folder.load(tables=["sources"]).sources().values()),
         own_cpu_ratio=_own_cpu(ends),
         own_rss_bytes=_last(ends, "own_rss_bytes"),
         events=_events(folder, start, end),
@@ -349,11 +350,12 @@ def _own(info: Info) -> str:
 def _sources(info: Info) -> "list[tuple[str, str]]":
     if not info.sources:
         return []
-    on = [name for name, state, _ in info.sources if state == "on"]
+    on = [source.name for source in info.sources if source.state.up]
     told = [("Sources", f"{len(on)} of {len(info.sources)} on: {', '.join(on)}" if on else "none on")]
-    return told + [
-        ("", f"off: {name}, {reason or 'it did not say why'}") for name, state, reason in info.sources if state != "on"
-    ]
+    for word, state in (("off", "off"), ("in part", "partial")):
+        those = [source for source in info.sources if source.state.state == state]
+        told += [("", f"{word}: {source.name}, {source.state.reason or 'it did not say why'}") for source in those]
+    return told
 
 
 def ranges(cores: "tuple[int, ...]") -> str:
@@ -374,6 +376,8 @@ def _safe(text: str) -> str:
 
 
 def as_json(info: Info) -> dict[str, Any]:
+    from exhume.recording.source_state import as_json as state_json
+
     return {
         "schema": SCHEMA,
         "path": info.path,
@@ -405,7 +409,7 @@ def as_json(info: Info) -> dict[str, Any]:
         "segments": info.segments,
         "pinned": [{"start": moments.rfc3339(a), "end": moments.rfc3339(b), "why": why} for a, b, why in info.pinned],
         "boots": list(info.boots),
-        "sources": [{"name": name, "state": state, "reason": reason} for name, state, reason in info.sources],
+        "sources": [{"name": source.name} | state_json(source.state) for source in info.sources],
         "own": {
             "cpu_ratio": None if info.own_cpu_ratio is None else round(info.own_cpu_ratio, 5),
             "rss_bytes": info.own_rss_bytes,

@@ -79,6 +79,7 @@ def _score(args: argparse.Namespace, scenario: "Scenario", times: int, keep: Pat
     from exhume.cli.terminal import Progress
     from exhume.lab.scenario import Settings
     from exhume.lab.score import place, score_run, scored
+    from exhume.verdict.report import as_json
 
     settings = Settings(args.window_ns / 1e9, args.scale)
     runs: list[Run] = []
@@ -96,7 +97,7 @@ def _score(args: argparse.Namespace, scenario: "Scenario", times: int, keep: Pat
         if run is None:
             return None
         if args.keep:
-            whole = {**run.ground, "score": run.as_json(), "report": run.report}
+            whole = {**run.ground, "score": run.as_json(), "report": as_json(run.report)}
             with output(f"{path}.json") as out:
                 out(json.dumps(whole, indent=1).encode())
         runs.append(run)

@@ -7,6 +7,8 @@ from functools import cache
 from exhume.cli.terminal import Style, wrap
 from exhume.node.latency.histogram import BUCKETS, percentile
 from exhume.pictures.histogram_text import axis, halved, strip
+from exhume.recorder.latency import SOURCES
+from exhume.recording.source_state import Gap, Reasons, Weaker
 from exhume.text import printable
 from exhume.verdict.latency import LatencyReport, ProbeSeen, StallSeen
 
@@ -158,19 +160,15 @@ def _sources(report: LatencyReport, style: Style, columns: int, verbose: bool) -
             f"histograms from {max(shares):.0%} of the time, stalls from all of it; --full measures every event, and costs more"
         )
         lines += wrap(text, "  ", "  ", columns)
-    elif not shares and any(name == "latency-windows" and state == "on" for name, state, _ in report.sources):
+    elif not shares and any(name == "latency-windows" and state.up for name, state in report.sources):
         lines += wrap("no window of the probes was open in this interval, so there are no histograms", "  ", "  ", columns)
-    told: set[str] = set()
-    for name, state, reason in report.sources:
-        if (
-            verbose
-            or reason.startswith("weaker")
-            or "apart at worst" in reason
-            or (state == "off" and name.startswith("latency"))
-        ):
-            why = "as above" if reason and reason in told else reason
-            told.add(reason)
-            lines += wrap(printable(f"source {name} {state}{f': {why}' if why else ''}", 400), "  ", "    ", columns)
+    told: set[Reasons] = set()
+    for name, state in report.sources:
+        limited = state.find(Weaker) is not None or state.find(Gap) is not None
+        if verbose or limited or (not state.up and name in SOURCES):
+            why = "as above" if state.reasons and state.reasons in told else state.reason
+            told.add(state.reasons)
+            lines += wrap(printable(f"source {name} {state.state}{f': {why}' if why else ''}", 400), "  ", "    ", columns)
     return [style(line, "dim") for line in lines]
 
 

@@ -33,7 +33,7 @@ def line(report: Report, condition: str = ANY) -> tuple[int, str]:
         return NOT_OK, bounded(worst.summary)
     if condition == ANY and report.health in ("warning", "critical"):
         return NOT_OK, bounded(report.verdict.summary)
-    off = [source for source in report.sources if source.state != "on" and source.name in (_NEEDED[k.name] for k in kinds)]
+    off = [source for source in report.sources if source.state == "off" and source.name in (_NEEDED[k.name] for k in kinds)]
     if off:
         return UNKNOWN, bounded(f"{off[0].name} is off: {off[0].reason}")
     if report.health == "unknown":

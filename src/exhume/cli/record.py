@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exhume.recorder.trigger import Trigger
     from exhume.recorder.verdicts import Verdicts
     from exhume.recording.writer import Writer
+    from exhume.verdict.report import Report
 
 DESCRIPTION = """\
 Records the node: stack samples of every core, its CPU time ten times a second, memory cgroups, pressure, reclaim, network,
@@ -196,7 +197,7 @@ class _Watch:
         self._first: Status | None = None
         self._last: Status | None = None
         self._incidents = 0
-        self._verdicts: Verdicts | None = None
+        self._verdicts: Verdicts[Report] | None = None
 
     def begin(self, off: str) -> None:
         if self._trigger is not None:

@@ -11,19 +11,22 @@ from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.recorder.trigger import Incident, Trigger
-    from exhume.recorder.verdicts import Case, Report, Verdicts
+    from exhume.recorder.verdicts import Case, Verdicts
     from exhume.recording.recording import Node, Recording
+    from exhume.verdict.report import Report
 
 ANY = "any"
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
     """`any` is every symptom, and everything that hurts a node by being there."""
-    from exhume.verdict.kinds import CAUSES, PAINS, SYMPTOMS, TENANTS
+    if text is None:
+        return ()
+    from exhume.findings.registry import CAUSES, PAINS, SYMPTOMS, TENANTS
 
     known = (*SYMPTOMS, *CAUSES, *TENANTS)
-    named = tuple(kind.strip() for kind in (text or "").split(",") if kind.strip())
-    if text is not None and not named:
+    named = tuple(kind.strip() for kind in text.split(",") if kind.strip())
+    if not named:
         raise UsageError(f"--on needs kinds of findings: {ANY}, {', '.join(known)}")
     for kind in named:
         if kind not in (ANY, *known):
@@ -36,7 +39,7 @@ def trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "
     if not kinds:
         return None
     from exhume.config import load, section
-    from exhume.findings.detectors import examine
+    from exhume.findings.registry import examine
     from exhume.findings.thresholds import Thresholds
     from exhume.recorder.trigger import Incident, Trigger
 
@@ -47,15 +50,16 @@ def trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "
         return [
             Incident(f.kind, f.subject, f.start, f.end, f.summary, f.severity, recording.real_ns(f.start))
             for f in findings
-            if f.kind in kinds and f.severity != "info"
+            if f.kind in kinds and f.serious
         ]
 
     return Trigger(node, judge)
 
 
-def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts":
+def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts[Report]":
     """`line`: there is a progress line to be cleared first."""
     from exhume.recorder.verdicts import WINDOW_S, Verdicts
+    from exhume.verdict.report import from_json
 
     command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json")
     command += ["--config", args.config] if args.config else []
@@ -73,18 +77,20 @@ def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts":
             sys.stderr.write(f"{before}exhume: {said}\n")
             sys.stderr.flush()
 
-    return Verdicts(command, tell, trouble)
+    return Verdicts(command, from_json, tell, trouble)
 
 
 def sentence(report: "Report") -> str:
-    verdict = report["verdict"]
-    sure = f" (confidence {verdict['confidence']:.0%})" if verdict["cause"] is not None else ""
-    return f"{report['health']}: {printable(verdict['summary'], 500)}{sure}"
+    verdict = report.verdict
+    sure = f" (confidence {verdict.confidence:.0%})" if verdict.cause is not None else ""
+    return f"{report.health}: {printable(verdict.summary, 500)}{sure}"
 
 
 def json_line(case: "Case", report: "Report") -> str:
     import json
     import time
+
+    from exhume.verdict.report import as_json
 
     incident = case.incident
     told: dict[str, Any] = {
@@ -97,7 +103,7 @@ def json_line(case: "Case", report: "Report") -> str:
             "summary": incident.summary,
             "attempt": case.attempt,
         },
-        "report": report,
+        "report": as_json(report),
     }
     return json.dumps(told)
 

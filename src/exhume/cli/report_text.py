@@ -3,10 +3,8 @@
 import re
 
 from exhume.cli.terminal import Style, wrap
-from exhume.findings.model import Finding
+from exhume.findings.model import Facts, Finding
 from exhume.pictures import sentences
-from exhume.pictures.words import value, what
-from exhume.recording.recording import partial
 from exhume.text import sentence
 from exhume.verdict.report import Report, Source, Verdict
 
@@ -29,7 +27,7 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
     _ruled_out(report, style, columns, verbose, lines)
     for i, text in enumerate(do_now(report.verdict)):
         labelled("" if i else "Do now", safe(text), style, columns, lines)
-    for i, step in enumerate(sentences.next_steps(report.verdict)):
+    for i, step in enumerate(report.verdict.next):
         labelled("" if i else "Next", safe(step), style, columns, lines)
     _sources(report, style, columns, verbose, lines)
     return "\n".join(lines) + "\n"
@@ -37,10 +35,10 @@ def render(report: Report, style: Style, columns: int, verbose: bool = False, ev
 
 def do_now(verdict: Verdict) -> list[str]:
     """The commands that put it right, and prove it, each with what it does."""
-    fixes = [remedy.summary.partition(": ") for remedy in verdict.remedies if remedy.id == "fix"]
+    fixes = [(remedy.command, remedy.effect) for remedy in verdict.remedies if remedy.id == "fix"]
     if not fixes:
         return []
-    every = [*((command, does) for command, _, does in fixes), ("exhume verify --for 10m", "proves it")]
+    every = [*fixes, ("exhume verify --for 10m", "proves it")]
     longest = max(len(command) for command, _ in every)
     return [f"{command:<{longest}}  {does}" for command, does in every]
 
@@ -88,7 +86,7 @@ def _zombies(report: Report) -> str:
 
 
 def _in_part(report: Report) -> list[Source]:
-    return [source for source in report.sources if partial(source.state, source.reason)]
+    return [source for source in report.sources if source.state == "partial"]
 
 
 def _sources_in_short(report: Report) -> str:
@@ -99,7 +97,7 @@ def _sources_in_short(report: Report) -> str:
     return f"{len(report.sources) - len(off)} of {len(report.sources)} sources" + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: list[str]) -> list[Finding]:
+def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: list[str]) -> list[Finding[Facts]]:
     told = []
     indent = "  "
     if len(report.verdict.chain) == 1:
@@ -131,19 +129,19 @@ def _chain(report: Report, style: Style, columns: int, evidence: bool, lines: li
     return told
 
 
-def _coloured(lines: list[str], style: Style, finding: Finding) -> list[str]:
+def _coloured(lines: list[str], style: Style, finding: Finding[Facts]) -> list[str]:
     colour = {"critical": "red", "warning": "yellow", "info": "cyan"}[finding.severity]
     return [style(line, colour) for line in lines]
 
 
-def _evidence(finding: Finding, indent: str, style: Style, columns: int, lines: list[str]) -> None:
+def _evidence(finding: Finding[Facts], indent: str, style: Style, columns: int, lines: list[str]) -> None:
     for item in finding.evidence:
-        text = f"{what(item)}: {safe(value(item))}  [{safe(item.source)}]"
+        text = f"{item.what}: {safe(item.text)}  [{safe(item.source)}]"
         lines += [style(line, "dim") for line in wrap(text, indent + "  · ", indent + "    ", columns)]
 
 
 def _others(
-    report: Report, style: Style, columns: int, verbose: bool, evidence: bool, told: list[Finding], lines: list[str]
+    report: Report, style: Style, columns: int, verbose: bool, evidence: bool, told: list[Finding[Facts]], lines: list[str]
 ) -> None:
     others = [finding for finding in report.findings if finding not in told]
     shown = others if verbose else [finding for finding in others if finding.severity != "info"][:_MOST_FINDINGS]
@@ -180,7 +178,7 @@ def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: l
     labelled("Seen with", text, style, columns, lines)
     if verbose:
         for source in report.sources:
-            if source.state == "on":
+            if source.state != "off":
                 labelled(
                     "", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {safe(source.reason)}", style, columns, lines
                 )

@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", metavar="REC|T..T", help="the same of the time after, instead of looking at this node")
     parser.add_argument("--dir", metavar="DIR", help=f"the flight recorder's recording ({DEFAULT}, of --host)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the proof as JSON (schema exhume.proof/1)")
+    form.add_argument("--json", action="store_true", help="the proof as JSON (schema exhume.proof/2)")
     form.add_argument("--markdown", action="store_true", help="the proof as Markdown")
     parser.add_argument("-o", dest="output", metavar="FILE", help="write it there instead of printing it")
     parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")

@@ -1,17 +1,17 @@
 """A proof as people read it: in the terminal, as Markdown for a ticket, and as lines that change while the window lasts."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exhume.cli.terminal import Style, wrap
-from exhume.remedy.criteria import Criterion, Rare
+from exhume.remedy.criteria import STATUS_LABELS, Criterion, Rare, Status
 from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.remedy.proof import Proof
 
 _HEADS = {True: ("PASSED", "green"), False: ("FAILED", "red"), None: ("OPEN", "yellow")}
-_COLOURS = {"passed": "green", "failed": "red", "not enough data": "yellow", "not seen": "dim"}
+_COLOURS: Final[dict[Status, str]] = {"passed": "green", "failed": "red", "too-little": "yellow", "not-seen": "dim"}
 _NAMES = 28
 _STATUS = 17
 _INDENT = " " * (_STATUS + 3)
@@ -33,8 +33,8 @@ def render(proof: "Proof", style: Style, columns: int) -> str:
     if proof.rare:
         lines.append(style("Rare effects, which minutes cannot prove gone", "bold"))
         for effect in proof.rare:
-            first = f"  {_mark(effect, style)} {effect.name}: "
-            plain = len(f"  {effect.status:<{_STATUS}} {effect.name}: ")
+            first = f"  {_mark(effect, style)} {effect.label}: "
+            plain = len(f"  {STATUS_LABELS[effect.status]:<{_STATUS}} {effect.label}: ")
             lines += _behind(effect.because, first, plain, columns)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -51,13 +51,13 @@ def _looked(proof: "Proof") -> str:
 
 
 def _criterion(one: Criterion, style: Style, columns: int) -> list[str]:
-    name = f"{one.name:<{_NAMES}}" if columns >= _WIDE else f"{one.name} "
+    name = f"{one.label:<{_NAMES}}" if columns >= _WIDE else f"{one.label} "
     lines = _behind(shown(one), f"  {_mark(one, style)} {name}", _STATUS + 3 + len(name), columns)
     return [*(line.rstrip() for line in lines), *wrap(printable(one.because, 400), _INDENT, _INDENT, columns)]
 
 
 def _mark(one: Criterion | Rare, style: Style) -> str:
-    return style(f"{one.status:<{_STATUS}}", _COLOURS[one.status])
+    return style(f"{STATUS_LABELS[one.status]:<{_STATUS}}", _COLOURS[one.status])
 
 
 def _behind(text: str, first: str, plain: int, columns: int) -> list[str]:
@@ -113,15 +113,17 @@ def markdown(proof: "Proof") -> str:
     for one in proof.criteria:
         limit = number(one.limit) if one.limit is not None else ""
         confidence = sure(one.confidence) if one.confidence is not None else ""
-        name = f"**{one.name}**" if one.role == "cause" else one.name
-        cells = (name, one.status, *map(_value, (one.before, one.after)), one.unit, limit, confidence, escaped(one.because))
+        name = f"**{one.label}**" if one.role == "cause" else one.label
+        status = STATUS_LABELS[one.status]
+        cells = (name, status, *map(_value, (one.before, one.after)), one.unit, limit, confidence, escaped(one.because))
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Criteria in bold are causes: they decide. The others are signs."]
     if proof.rare:
         lines += ["", "| rare effect | | before | after | hours needed | because |", "|---|---|---|---|---|---|"]
         for effect in proof.rare:
             needed = f"{effect.needed_hours:,.1f}" if effect.needed_hours is not None else ""
-            cells = (effect.name, effect.status, *map(_value, (effect.before, effect.after)), needed, escaped(effect.because))
+            status = STATUS_LABELS[effect.status]
+            cells = (effect.label, status, *map(_value, (effect.before, effect.after)), needed, escaped(effect.because))
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -142,5 +144,5 @@ def progress_lines(criteria: Iterable[Criterion], part: float, columns: int) -> 
     """One line a criterion, no longer than the terminal is wide."""
     bar = "━" * int(part * 30) + "╌" * (30 - int(part * 30))
     lines = [f"verifying {bar} {part:.0%}"]
-    lines += [f"  {one.status:<{_STATUS}}{one.name:<{_NAMES}}{shown(one)}" for one in criteria]
+    lines += [f"  {STATUS_LABELS[one.status]:<{_STATUS}}{one.label:<{_NAMES}}{shown(one)}" for one in criteria]
     return [line[: columns - 1] for line in lines]

@@ -5,7 +5,6 @@ import gc
 import signal
 import sys
 from collections import deque
-from typing import Any
 
 from exhume.cli.check import CODES, look, print_json
 from exhume.cli.report_text import render, safe
@@ -15,6 +14,8 @@ from exhume.verdict.report import Report
 
 # Changes that stay on the screen, so that one is not missed by looking away for a round.
 _RECENT = 8
+# Counts whose change is shown, of whichever kind has them.
+_COUNTS = ("zombies", "live", "restarts", "resets", "defunct", "directories")
 
 
 def watch(args: argparse.Namespace, thresholds: Thresholds) -> int:
@@ -77,17 +78,11 @@ def changes(before: Report, after: Report) -> list[tuple[str, str, str]]:
             continue
         if old[key].severity != finding.severity:
             found.append(("!", "yellow", f"{finding.kind} {finding.subject}: was {old[key].severity}, is {finding.severity}"))
-        for evidence in finding.evidence:
-            delta = _delta(old[key].value(evidence.what), evidence.value)
-            if delta and evidence.what in ("zombies", "live", "restarts", "resets", "defunct", "directories"):
-                found.append(
-                    ("~", "cyan", f"{finding.kind} {finding.subject}: {evidence.what} {delta:+,} to {evidence.value:,}")
-                )
+        for name in _COUNTS:
+            was, is_ = getattr(old[key].facts, name, None), getattr(finding.facts, name, None)
+            if isinstance(was, int) and isinstance(is_, int) and was != is_:
+                found.append(("~", "cyan", f"{finding.kind} {finding.subject}: {name} {is_ - was:+,} to {is_:,}"))
     for key, finding in old.items():
         if key not in new:
             found.append(("-", "green", f"gone: {finding.kind}: {finding.summary}"))
     return found
-
-
-def _delta(old: Any, new: Any) -> int:
-    return new - old if isinstance(old, int) and isinstance(new, int) else 0

@@ -5,24 +5,24 @@ No core stands out then. It is one lock that all want, one limit that all are at
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from exhume.findings import subjects
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.cores import BUSY, KERNEL, Core, Stretch, saturated, together
-from exhume.findings.held import Who, belongs, blamed, programs_of, stack_of
-from exhume.findings.kernel_threads import of_kernel
+from exhume.findings.held import Who, blamed, programs_of, stack_of
 from exhume.findings.kernel_work import IDLE, UNKNOWN, USER, Work, telling
-from exhume.findings.model import Evidence, Finding, Span
+from exhume.findings.model import Finding, Span
+from exhume.findings.offender import innermost, offender, work_shares
 from exhume.findings.sampled import by_core
 from exhume.findings.sampled_work import Whose, most
 from exhume.findings.spans import merged
-from exhume.findings.stall_words import SHARES, text
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.text import printable
 
-KIND = "core-saturated"
 _SAMPLES = "stack samples of all cores in that time"
 
 
@@ -42,7 +42,7 @@ class _Seen(NamedTuple):
 
 def findings(
     recording: Recording, everyone: list[Core], crowd: Sequence[Stretch], machine: float, thresholds: Thresholds
-) -> list[Finding]:
+) -> list[Finding[CoreSaturated]]:
     """One or none; of a machine with one core it is that core's. The crowd are the stretches in which a core was full of kernel
     time and the others nearly were."""
     if len(everyone) < 2:
@@ -59,7 +59,8 @@ def findings(
     stretches = [
         Stretch(-1, start, end, spent / max(1, total)) for (start, end), (spent, total) in zip(parts, states, strict=True)
     ]
-    subject = "all cores" if max(stretch.ratio for stretch in stretches) >= thresholds.machine_kernel_ratio else "most cores"
+    full = max(stretch.ratio for stretch in stretches) >= thresholds.machine_kernel_ratio
+    subject = subjects.ALL_CORES if full else subjects.MOST_CORES
     return [_finding(recording, subject, everyone, stretches, machine, all_as_one.source)]
 
 
@@ -77,31 +78,28 @@ def _at_once(crowd: Iterable[Stretch], least: int, shortest_ms: int) -> list[Spa
 
 def _finding(
     recording: Recording, subject: str, everyone: list[Core], stretches: list[Stretch], machine: float, source: str
-) -> Finding:
+) -> Finding[CoreSaturated]:
     longest = max(stretches, key=lambda stretch: stretch.ms)
     when = longest.start, longest.end
     shares = [core.share(*KERNEL, start=when[0], end=when[1]) for core in everyone]
-    full = sum(share >= 0.5 for share in shares)
-    interrupts, working = (_mean(everyone, states, when) for states in (("irq", "softirq"), BUSY))
-    evidence = [
-        Evidence("cores", full, f"of {len(everyone)}, most of their time in the kernel", source),
-        Evidence("longest", longest.ms, "ms", source),
-        Evidence("episodes", len(stretches), "", source),
-        Evidence("kernel time", round(longest.ratio, 3), "of all cores' time", source),
-        Evidence("interrupt time", round(interrupts, 3), "of all cores' time, irq and softirq", source),
-        Evidence("busy meanwhile", round(working, 3), "of all cores' time", source),
-        Evidence("machine busy", round(machine, 3), "of all cores' time", source),
-    ]
-    if (stolen := _mean(everyone, ("steal",), when)) >= 0.01:
-        evidence.append(Evidence("steal", round(stolen, 3), "of all cores' time meanwhile", source))
-    cores = f"all {full} cores" if full == len(everyone) else f"{full} of {len(everyone)} cores"
-    summary = f"{cores} at once in the kernel, {times(stretches)}: {longest.ratio:.0%} of the time of all"
+    stolen = _mean(everyone, ("steal",), when)
+    facts = CoreSaturated(
+        subject=subject,
+        read_from=source,
+        cores_full=sum(share >= 0.5 for share in shares),
+        cores_total=len(everyone),
+        longest_ms=longest.ms,
+        episodes=len(stretches),
+        kernel_ratio=longest.ratio,
+        interrupt_ratio=_mean(everyone, ("irq", "softirq"), when),
+        busy_ratio=_mean(everyone, BUSY, when),
+        machine_busy_ratio=machine,
+        steal_ratio=stolen if stolen >= 0.01 else None,
+    )
     spans = tuple(Span(-1, stretch.start, stretch.end) for stretch in stretches)
-    seen = _seen(recording, spans)
-    if seen is not None:
-        said, more = _told(recording, seen, longest)
-        summary, evidence = summary + said, evidence + more
-    return Finding(KIND, subject, "warning", stretches[0].start, stretches[-1].end, summary, tuple(evidence), spans)
+    if (seen := _seen(recording, spans)) is not None:
+        facts = _sampled(facts, recording, seen, longest)
+    return Finding(facts, "warning", stretches[0].start, stretches[-1].end, spans)
 
 
 def _mean(everyone: list[Core], states: tuple[str, ...], when: tuple[int, int]) -> float:
@@ -109,25 +107,27 @@ def _mean(everyone: list[Core], states: tuple[str, ...], when: tuple[int, int]) 
     return sum(shares) / max(1, len(shares))
 
 
-def _told(recording: Recording, seen: _Seen, longest: Stretch) -> tuple[str, list[Evidence]]:
-    share = seen.works[seen.work] / seen.total
-    function = telling(seen.stack)
-    where = f", {function}" if function and seen.work.key != "kernel" else ""
-    said = f"; most often ({share:.0%} of the samples) it {seen.work.words}{where}"
-    evidence = [Evidence("stack samples", seen.total, "in the kernel", _SAMPLES)]
-    if seen.whose is not None and seen.who is not None:
-        evidence.append(Evidence("process", seen.whose.process, "", _SAMPLES))
-        own_ms = round(seen.whose.share * longest.ms)
-        evidence.append(Evidence("its system time", own_ms, "ms of each core", f"{_SAMPLES}, by their share"))
-        evidence += [*belongs(seen.who, "/proc/PID/cgroup"), *of_kernel(recording, seen.who, seen.own_stack)]
-        said += f"; {seen.whose.share:.0%} of them are of {printable(seen.whose.process, 64)}"
-    evidence.append(Evidence("it", seen.work.words, "", _SAMPLES))
-    evidence.append(Evidence("function", function, "", _SAMPLES))
-    evidence.append(Evidence("stack", text(seen.stack), "", _SAMPLES))
-    for work, what in SHARES.items():
-        if part := seen.works[work]:
-            evidence.append(Evidence(what, round(part / seen.total, 3), "of the samples", _SAMPLES))
-    return said, evidence
+def _sampled(facts: CoreSaturated, recording: Recording, seen: _Seen, longest: Stretch) -> CoreSaturated:
+    facts = replace(
+        facts,
+        samples_from=_SAMPLES,
+        samples=seen.total,
+        did=seen.work.words,
+        did_ratio=seen.works[seen.work] / seen.total,
+        did_unclassified=seen.work.key == "kernel",
+        function=telling(seen.stack),
+        stack=innermost(seen.stack),
+        work=work_shares({work.key: count for work, count in seen.works.items()}, seen.total),
+    )
+    if seen.whose is None or seen.who is None:
+        return facts
+    return replace(
+        facts,
+        offender=offender(recording, seen.who, _SAMPLES, seen.own_stack, seen.whose.process),
+        holder_ratio=seen.whose.share,
+        offender_system_ms=round(seen.whose.share * longest.ms),
+        system_time_from=f"{_SAMPLES}, by their share",
+    )
 
 
 def _seen(recording: Recording, spans: Sequence[Span]) -> _Seen | None:
@@ -159,11 +159,6 @@ def _seen(recording: Recording, spans: Sequence[Span]) -> _Seen | None:
     program = most([(who, count) for (who, _), count in whose.items()], total)
     if program is None or program.share < 0.5:
         return _Seen(total, works, work, stack_names, None)
-    name = program.process.rpartition(" [")[0]
-    own = [each for each in whose if (each[0].comm, each[0].cgroup) == (name, program.cgroup)]
+    name = program.process.comm, program.cgroup
+    own = [each for each in whose if (each[0].comm, each[0].cgroup) == name]
     return _Seen(total, works, work, stack_names, program, *max(own, key=lambda each: (whose[each], each)))
-
-
-def times(stretches: Sequence[Stretch]) -> str:
-    longest = max(stretch.ms for stretch in stretches)
-    return f"{len(stretches)} times, longest {longest:,} ms" if len(stretches) > 1 else f"for {longest:,} ms"

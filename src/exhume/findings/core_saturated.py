@@ -1,21 +1,29 @@
-"""core-saturated: one core full of kernel time while the others are not, or one whose time nobody accounted."""
+"""core-saturated: one core full of kernel time while the others are not, all of them at once, or one without accounted time."""
 
-from exhume.findings import all_cores
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from exhume.findings import all_cores, subjects
+from exhume.findings.core_facts import CoreSaturated, PacketSender
 from exhume.findings.core_missing import unaccounted
 from exhume.findings.core_suspect import Suspect, suspect
 from exhume.findings.cores import KERNEL, Core, Stretch, busy, cores, others_share, saturated
-from exhume.findings.held import Held, Who, belongs
-from exhume.findings.kernel_threads import of_kernel
-from exhume.findings.kernel_work import NETWORK, POLLING, telling
-from exhume.findings.model import Evidence, Examined, Finding, Severity, Span
+from exhume.findings.held import Held, Who
+from exhume.findings.kernel_work import NETWORK, telling
+from exhume.findings.kind import MOSTLY, NEARLY, SECOND_NS, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
+from exhume.findings.model import Examined, Finding, Severity, Span
+from exhume.findings.napi_starved import NapiStarved
+from exhume.findings.offender import innermost, offender, process_of, work_shares
 from exhume.findings.sampled import unfit
 from exhume.findings.senders import sender
-from exhume.findings.stall_words import SHARES, text
+from exhume.findings.soft_lockup import SoftLockup
+from exhume.findings.spans import overlap_ns, total_ns
 from exhume.findings.stalls import held_while
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
-KIND = "core-saturated"
+_SAMPLES = "stack samples of that core in that time"
+_ALL_SAMPLES = "stack samples of all cores in that time"
 # Less than this is noise on any virtual machine.
 _STOLEN = 0.01
 
@@ -24,14 +32,14 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     everyone = cores(recording)
     why = unfit(recording) if not everyone or everyone[0].sampled else ""
     if why or not everyone:
-        return Examined(KIND, unseen=why or recording.why_off("cpu"))
+        return Examined(CoreSaturated.kind, unseen=why or recording.why_off("cpu"))
     machine = busy(everyone)
     tickless = {dict(at).get("cpu") for at in recording.counters("cpu_nohz_full")}
     found = [(core, saturated(core, thresholds.core_saturated_ratio, 0)) for core in everyone]
     told = [stretch for _, stretches in found for stretch in stretches if stretch.ms >= thresholds.core_saturated_ms]
     alone = _alone(everyone, told, thresholds)
     crowd = [stretch for stretch in told if stretch not in alone]
-    findings = all_cores.findings(recording, everyone, crowd, machine, thresholds)
+    findings: list[Finding[CoreSaturated]] = all_cores.findings(recording, everyone, crowd, machine, thresholds)
     longest = (0, everyone[0].number)
     for core, stretches in found:
         longest = max([longest, *((stretch.ms, core.number) for stretch in stretches)])
@@ -45,11 +53,13 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         missing.setdefault(stretch.core, []).append(stretch)
     findings += [_missing(core, missing[core.number]) for core in ticking if core.number in missing]
     if findings:
-        findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("longest")))
-        return Examined(KIND, tuple(findings))
+        findings.sort(key=lambda finding: (finding.severity == "info", -finding.facts.longest_ms))
+        return Examined(CoreSaturated.kind, tuple(findings))
     if not longest[0]:
-        return Examined(KIND, ruled_out="no core was full of kernel time")
-    return Examined(KIND, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms")
+        return Examined(CoreSaturated.kind, ruled_out="no core was full of kernel time")
+    return Examined(
+        CoreSaturated.kind, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms"
+    )
 
 
 def _alone(everyone: list[Core], stretches: list[Stretch], thresholds: Thresholds) -> set[Stretch]:
@@ -63,109 +73,188 @@ def _alone(everyone: list[Core], stretches: list[Stretch], thresholds: Threshold
 
 def _finding(
     recording: Recording, core: Core, stretches: list[Stretch], alone: bool, machine: float, thresholds: Thresholds
-) -> Finding:
+) -> Finding[CoreSaturated]:
     longest = max(stretches, key=lambda stretch: stretch.ms)
     stolen = core.share("steal", start=longest.start, end=longest.end)
     interrupts = core.share("irq", "softirq", start=longest.start, end=longest.end) / max(0.01, 1 - stolen)
-    evidence = [
-        Evidence("core", core.number, "", core.source),
-        Evidence("longest", longest.ms, "ms", core.source),
-        Evidence("episodes", len(stretches), "", core.source),
-        Evidence("kernel time", round(longest.ratio, 3), "of the core's time", core.source),
-        Evidence("interrupt time", round(interrupts, 3), "of the core's time, irq and softirq", core.source),
-        Evidence("machine busy", round(machine, 3), "of all cores' time", core.source),
-    ]
-    what = "softirq" if interrupts > 0.5 else "system"
-    summary = f"core {core.number} at {longest.ratio:.0%} {what} time"
-    if stolen >= _STOLEN:
-        evidence.append(Evidence("steal", round(stolen, 3), "of the core's time meanwhile", core.source))
-        summary += f" of what the hypervisor left it (it took {stolen:.0%})"
-    summary += f", {all_cores.times(stretches)}"
-    summary += f"; the machine as a whole is {machine:.0%} busy" if alone else ", and the other cores are in the kernel too"
+    facts = CoreSaturated(
+        subject=subjects.core(core.number),
+        read_from=core.source,
+        core=core.number,
+        longest_ms=longest.ms,
+        episodes=len(stretches),
+        kernel_ratio=longest.ratio,
+        interrupt_ratio=interrupts,
+        machine_busy_ratio=machine,
+        steal_ratio=stolen if stolen >= _STOLEN else None,
+        alone=alone,
+    )
     spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
-    by_ticks = suspect(recording, longest, interrupts > 0.5)
+    by_ticks = suspect(recording, longest, facts.in_interrupts)
     seen = held_while(recording, core.number, spans)
     if seen is not None and seen.known:
-        said, more = _seen(recording, seen, longest, by_ticks)
-        summary, evidence = summary + said, evidence + more
+        facts = _sampled(facts, recording, seen, longest, by_ticks)
     elif by_ticks is not None:
         who = Who(by_ticks.comm, by_ticks.pid, 0, by_ticks.cgroup)
-        evidence.append(Evidence("process", str(who), "", "/proc/PID/stat: last seen on that core"))
-        evidence.append(Evidence("its system time", by_ticks.system_ms, "ms", "/proc/PID/stat"))
-        evidence += [*belongs(who, "/proc/PID/cgroup"), *of_kernel(recording, who)]
-        summary += f"; {who}, last seen on that core, used {by_ticks.system_ms:,} ms of system time"
-    if seen is not None and seen.share(NETWORK) >= 0.5 and (sent := sender(recording, spans)) is not None:
-        source = "stack samples of all cores in that time"
-        evidence.append(Evidence("packets sent by", str(sent.who), "", source))
-        evidence.append(Evidence("its sends", round(sent.share, 3), "of the samples in a send()", source))
-        if sent.who.cgroup not in ("", "/"):
-            evidence.append(Evidence("sender's cgroup", sent.who.cgroup, "", "/proc/PID/cgroup"))
-        summary += f"; the packets are sent by {sent.who}, on this node"
-    severity: Severity = "warning" if alone and _lasts(recording.window, stretches, thresholds) else "info"
-    if seen is not None and seen.share(POLLING) >= 0.5:
-        severity = "info"
-        summary += ": it asks again and again by design, and has the core to itself"
-    subject = f"core {core.number}"
-    return Finding(KIND, subject, severity, stretches[0].start, stretches[-1].end, summary, tuple(evidence), spans)
+        facts = replace(
+            facts,
+            offender=offender(recording, who, "/proc/PID/stat: last seen on that core"),
+            offender_system_ms=by_ticks.system_ms,
+            system_time_from="/proc/PID/stat",
+        )
+    if seen is not None and seen.share(NETWORK) >= 0.5:
+        facts = replace(facts, sender=_sender(recording, spans))
+    lasts = alone and _lasts(recording.window, stretches, thresholds)
+    severity: Severity = "warning" if lasts and not facts.polls else "info"
+    return Finding(facts, severity, stretches[0].start, stretches[-1].end, spans)
+
+
+def _sender(recording: Recording, spans: Sequence[Span]) -> PacketSender | None:
+    sent = sender(recording, spans)
+    if sent is None:
+        return None
+    cgroup = "" if sent.who.cgroup == "/" else sent.who.cgroup
+    return PacketSender(process=process_of(sent.who), send_ratio=sent.share, cgroup=cgroup)
 
 
 def _lasts(window: tuple[int, int], stretches: list[Stretch], thresholds: Thresholds) -> bool:
-    """A short stay now and then is what a kernel is for; if something starves of it, that is told by what does."""
+    """Short bursts are normal; starvation is reported by its own detector."""
     start, end = window
     full = sum(stretch.end - stretch.start for stretch in stretches)
     long = max(stretch.ms for stretch in stretches) >= thresholds.core_saturated_warning_ms
     return long or full >= thresholds.core_saturated_warning_ratio * max(1, end - start)
 
 
-def _seen(recording: Recording, seen: Held, longest: Stretch, by_ticks: Suspect | None) -> tuple[str, list[Evidence]]:
-    """Who was there and what it did, by stack samples: they are of that core and that time, the ticks only of about then."""
-    source = "stack samples of that core in that time"
-    evidence = [
-        Evidence("stack samples", seen.total, "", source),
-        Evidence("sampled", round(seen.covered, 3), "of that time", source),
-    ]
-    said = ""
-    share = seen.samples / max(1, seen.total)
-    if share >= 0.5:
-        if seen.who.tid > 0:
-            evidence.append(Evidence("process", str(seen.who), "", source))
-            if by_ticks is not None and by_ticks.pid == seen.who.pid:
-                evidence.append(Evidence("its system time", by_ticks.system_ms, "ms", "/proc/PID/stat"))
-            else:
-                evidence.append(Evidence("its system time", round(share * longest.ms), "ms", f"{source}, by their share"))
-            cgroup = seen.who.cgroup or (by_ticks.cgroup if by_ticks is not None and by_ticks.pid == seen.who.pid else "")
-            who = seen.who._replace(cgroup=cgroup)
-            evidence += [*belongs(who, "/proc/PID/cgroup"), *of_kernel(recording, who, seen.stack)]
-        function = telling(seen.stack)
-        where = f", {function}" if function and seen.work.key != "kernel" else ""
-        when = "" if seen.covered >= 0.5 else f", taken in {seen.covered:.0%} of that time"
-        said = f"; {seen.who} {seen.work.words} there{where} ({share:.0%} of the core's samples{when})"
-        evidence.append(Evidence("it", seen.work.words, "", source))
-        if seen.stack:
-            evidence.append(Evidence("function", function, "", source))
-            evidence.append(Evidence("stack", text(seen.stack), "", source))
-    for work, what in SHARES.items():
-        if part := seen.share(work):
-            evidence.append(Evidence(what, round(part, 3), "of the samples", source))
-    return said, evidence
-
-
-def _missing(core: Core, stretches: list[Stretch]) -> Finding:
-    longest = max(stretches, key=lambda stretch: stretch.ms)
-    evidence = (
-        Evidence("core", core.number, "", core.source),
-        Evidence("longest", longest.ms, "ms", core.source),
-        Evidence("episodes", len(stretches), "", core.source),
-        Evidence("not accounted", sum(stretch.ms for stretch in stretches), "ms", f"{core.source}, against the clock"),
+def _sampled(
+    facts: CoreSaturated, recording: Recording, seen: Held, longest: Stretch, by_ticks: Suspect | None
+) -> CoreSaturated:
+    """Add the offender and its work, by stack samples: they are of that core and that time, the ticks only of about then."""
+    facts = replace(
+        facts,
+        samples_from=_SAMPLES,
+        samples=seen.total,
+        sampled_ratio=seen.covered,
+        work=work_shares(seen.works, seen.total),
     )
-    when = all_cores.times(stretches)
-    if core.sampled:
-        severity: Severity = "info"
-        summary = f"core {core.number} has no samples {when}, while the others have: interrupts were off there, "
-        summary += "or it is a virtual CPU that did not run, or samples were lost"
-    else:
-        severity = "warning"
-        summary = f"core {core.number} was not accounted {when}, while the others were: interrupts were off there, "
-        summary += "or it is a virtual CPU that did not run, or it has no tick (nohz_full)"
+    share = seen.samples / max(1, seen.total)
+    if share < 0.5:
+        return facts
+    if seen.who.tid > 0:
+        ticks = by_ticks if by_ticks is not None and by_ticks.pid == seen.who.pid else None
+        who = seen.who._replace(cgroup=seen.who.cgroup or (ticks.cgroup if ticks is not None else ""))
+        facts = replace(
+            facts,
+            offender=offender(recording, who, _SAMPLES, seen.stack),
+            offender_system_ms=ticks.system_ms if ticks is not None else round(share * longest.ms),
+            system_time_from="/proc/PID/stat" if ticks is not None else f"{_SAMPLES}, by their share",
+        )
+    return replace(
+        facts,
+        holder=process_of(seen.who),
+        holder_ratio=share,
+        did=seen.work.words,
+        did_unclassified=seen.work.key == "kernel",
+        function=telling(seen.stack) if seen.stack else "",
+        stack=innermost(seen.stack),
+    )
+
+
+def _missing(core: Core, stretches: list[Stretch]) -> Finding[CoreSaturated]:
+    facts = CoreSaturated(
+        subject=subjects.core(core.number),
+        read_from=core.source,
+        core=core.number,
+        longest_ms=max(stretch.ms for stretch in stretches),
+        episodes=len(stretches),
+        unaccounted_ms=sum(stretch.ms for stretch in stretches),
+        by_samples=core.sampled,
+    )
     spans = tuple(Span(core.number, stretch.start, stretch.end) for stretch in stretches)
-    return Finding(KIND, f"core {core.number}", severity, stretches[0].start, stretches[-1].end, summary, evidence, spans)
+    severity: Severity = "info" if core.sampled else "warning"
+    return Finding(facts, severity, stretches[0].start, stretches[-1].end, spans)
+
+
+def _starves(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> Judged:
+    """A queue is polled on the core that takes its interrupts. Once ksoftirqd owns the work there, or while softirqs are
+    off, a long stay in the kernel keeps the poll waiting; another core's does not. Joined by core and by overlap in time."""
+    number = core.facts.core
+    late = [span for span in napi.spans if span.core == number]
+    if not late and any(span.core >= 0 for span in napi.spans):
+        return None
+    together = overlap_ns(late, core.spans)
+    whole = total_ns(late)
+    if together:
+        share = together / whole
+        when = f"{together / 1e6:,.0f} of the {whole / 1e6:,.0f} ms in which the poll was late on core {number}"
+        if napi.facts.measured is None:
+            sure = 0.97 if share >= NEARLY else 0.9
+            return sure, f"at the same time, and the queue is served by core {number}"
+        if share >= MOSTLY:
+            return (0.99 if share >= NEARLY else 0.95), f"the core was full of kernel time for {when}"
+        return 0.6, f"the core was full of kernel time for only {when}"
+    if not late and (alike := _alike(core, napi)):
+        return 0.75, f"which core serves the queue is not known, but this one was full {alike}"
+    apart = max(0, core.start - napi.end, napi.start - core.end)
+    if late and napi.facts.measured is not None:
+        # Both were measured, and were not at the same time.
+        return (0.3, f"on core {number}, too, but not at the same time") if apart <= TOGETHER_NS else None
+    if apart <= TOGETHER_NS:
+        if not late:
+            return 0.4, "at the same time; which core serves the queue is not known"
+        return 0.9, f"at the same time, and the queue is served by core {number}"
+    if not late:
+        return None
+    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
+
+
+def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
+    """Whether the core was full for just as long as the poll was late: begin and end of both are within a tenth of it."""
+    for late in napi.spans:
+        length = late.end - late.start
+        for full in core.spans:
+            near = max(abs(full.start - late.start), abs(full.end - late.end)) <= length / 10
+            if length >= SECOND_NS and near:
+                return f"for the same {(full.end - full.start) / 1e6:,.0f} ms"
+    return ""
+
+
+def _locks_up(core: Finding[CoreSaturated], lockup: Finding[SoftLockup]) -> Judged:
+    if lockup.facts.core != core.facts.core:
+        return None
+    apart = max(0, core.start - lockup.end, lockup.start - core.end)
+    return (0.9, f"the same core, at the same time: {lockup.subject}") if apart <= TOGETHER_NS else None
+
+
+def _culprits(core: Finding[CoreSaturated], case: Case) -> Iterator[Culprit]:
+    facts = core.facts
+    if facts.blamed:
+        share = (facts.offender_system_ms or 0) / max(1, facts.longest_ms) if facts.sender is None else facts.sender.send_ratio
+        yield Culprit(facts.blamed, min(1.0, share))
+
+
+def _steps(core: Finding[CoreSaturated], case: Case) -> Iterator[Step]:
+    facts = core.facts
+    if (sends := facts.sender) is not None:
+        where = f" of {sends.cgroup}" if sends.cgroup else ""
+        yield Step(f"stop or slow down {sends.process}{where}; or let other cores receive: queues/rx-N/rps_cpus")
+    elif facts.work.network_ratio >= MOSTLY:
+        yield Step(
+            "find who sends that much; let other cores receive: /proc/irq/N/smp_affinity, ethtool -L, queues/rx-N/rps_cpus"
+        )
+    elif not facts.looked:
+        yield Step(f"exhume diagnose takes stack samples for ten seconds, and shows what the kernel does on core {facts.core}")
+
+
+KIND = Kind(
+    facts=CoreSaturated,
+    detect=detect,
+    role="symptom",
+    title=lambda finding: f"long stays of {finding.facts.blamed or 'somebody'} in the kernel",
+    harm=lambda facts: "hold a core in the kernel",
+    rules=(
+        Rule(CoreSaturated, SoftLockup, _locks_up, "a lockup on another core"),
+        Rule(CoreSaturated, NapiStarved, _starves, "late polls while that core is not full"),
+    ),
+    culprits=_culprits,
+    steps=_steps,
+)

@@ -4,19 +4,55 @@ A group counts the periods in which its own quota was used up (nr_throttled of i
 one whose quota bites: groups below it stand still with it and count nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+from exhume.findings.kind import Advice, Case, Culprit, Kind, Step
 from exhume.findings.machine import BUSY, machine
-from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.model import Examined, Facts, Finding, Severity, Shown
 from exhume.findings.stretches import Steps, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
 from exhume.recording.recording import Labels, Recording, labels
 from exhume.text import printable
 
-KIND = "cpu-throttled"
 MOST_TOLD = 5
 _STAT = "cpu.stat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuThrottled(Facts):
+    """The subject is the cgroup."""
+
+    kind: ClassVar[str] = "cpu-throttled"
+    throttled_periods: Annotated[int, Shown("throttled periods", source=f"{_STAT} nr_throttled")]
+    periods: Annotated[int, Shown("periods", source=f"{_STAT} nr_periods")]
+    throttled_ratio: Annotated[float, Shown("throttled", "of its periods", _STAT, digits=3)]
+    throttled_ms: Annotated[int, Shown("throttled time", "ms", _STAT)]
+    quota_cpus: Annotated[float, Shown("quota", "CPUs", "cpu.max or cpu.cfs_quota_us", digits=3)]
+    machine_busy_ratio: Annotated[float | None, Shown("machine busy", "of all cores' time", ".machine_source", digits=3)] = None
+    """All cores together, meanwhile."""
+    machine_source: str = ""
+    parent_quota_cpus: Annotated[float | None, Shown("parent quota", "CPUs", ".parent_source", digits=3)] = None
+    """Of the nearest group above it that has one."""
+    parent_cgroup: str = ""
+
+    @property
+    def parent_source(self) -> str:
+        return f"of {self.parent_cgroup}"
+
+    def summary(self) -> str:
+        whose = str(owner(self.subject))
+        named = printable(self.subject) + (f" ({whose})" if whose and whose not in self.subject else "")
+        held = f"{self.throttled_periods} of {self.periods} periods throttled"
+        busy = self.machine_busy_ratio
+        meanwhile = f", while the machine as a whole was {busy:.0%} busy" if busy is not None else ""
+        return f"{named} is held back by its own quota of {self.quota_cpus:g} CPUs: {held}{meanwhile}"
+
+    def short(self) -> tuple[str, str]:
+        periods = f"{self.throttled_periods:,} of {self.periods:,} periods"
+        return f"{self.subject} throttled by its quota", f"{periods} · quota {self.quota_cpus:g} CPUs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +66,11 @@ class _Throttled:
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not recording.on("throttling"):
-        return Examined(KIND, unseen=recording.why_off("throttling"))
-    findings, in_all = [], 0
+        return Examined(CpuThrottled.kind, unseen=recording.why_off("throttling"))
+    findings: list[Finding[CpuThrottled]] = []
+    in_all = 0
     for at in recording.counters("cpu_periods"):
-        steps = _steps(recording, at)
+        steps = _throttling(recording, at)
         if steps is None:
             continue
         in_all += round(steps.amount.sum())
@@ -41,14 +78,14 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         if found is not None:
             findings.append(_finding(recording, at, found))
     if findings:
-        findings.sort(key=lambda finding: (finding.severity == "info", -finding.number("throttled"), finding.subject))
-        return Examined(KIND, tuple(findings[:MOST_TOLD]))
+        findings.sort(key=lambda finding: (not finding.serious, -finding.facts.throttled_ratio, finding.subject))
+        return Examined(CpuThrottled.kind, tuple(findings[:MOST_TOLD]))
     groups = recording.counter("cpu_quota_groups")
     count = groups.last if groups is not None else 0
-    return Examined(KIND, ruled_out=f"{in_all} throttled periods in {count} cgroups with a quota")
+    return Examined(CpuThrottled.kind, ruled_out=f"{in_all} throttled periods in {count} cgroups with a quota")
 
 
-def _steps(recording: Recording, at: Labels) -> Steps | None:
+def _throttling(recording: Recording, at: Labels) -> Steps | None:
     """Throttled periods against all, reading by reading."""
     periods, throttled = growth(recording, "cpu_periods", at), growth(recording, "cpu_throttled_periods", at)
     if periods is None or throttled is None or len(periods.times) != len(throttled.times):
@@ -72,31 +109,22 @@ def _worst(cgroup: str, steps: Steps, thresholds: Thresholds) -> _Throttled | No
     return None
 
 
-def _finding(recording: Recording, at: Labels, found: _Throttled) -> Finding:
-    cpus, whose = _quota(recording, at), str(owner(found.cgroup))
-    ratio = found.throttled / max(1, found.periods)
-    named = printable(found.cgroup) + (f" ({whose})" if whose and whose not in found.cgroup else "")
-    held = f"{found.throttled} of {found.periods} periods throttled"
-    summary = f"{named} is held back by its own quota of {cpus:g} CPUs: {held}"
-    lost = growth(recording, "cpu_throttled_ns", at)
-    evidence = [
-        Evidence("throttled periods", found.throttled, "", f"{_STAT} nr_throttled"),
-        Evidence("periods", found.periods, "", f"{_STAT} nr_periods"),
-        Evidence("throttled", round(ratio, 3), "of its periods", _STAT),
-        Evidence("throttled time", round(lost.total(found.parts) / 1e6) if lost is not None else 0, "ms", _STAT),
-        Evidence("quota", round(cpus, 3), "CPUs", "cpu.max or cpu.cfs_quota_us"),
-    ]
-    cores = machine(recording)
-    if cores is not None:
-        busy = cores.share(*BUSY, during=found.parts)
-        evidence.append(Evidence("machine busy", round(busy, 3), "of all cores' time", cores.source))
-        summary += f", while the machine as a whole was {busy:.0%} busy"
-    above = _above(recording, found.cgroup)
-    if above is not None:
-        evidence.append(Evidence("parent quota", round(_quota(recording, above), 3), "CPUs", f"of {dict(above)['cgroup']}"))
+def _finding(recording: Recording, at: Labels, found: _Throttled) -> Finding[CpuThrottled]:
+    lost, cores, above = growth(recording, "cpu_throttled_ns", at), machine(recording), _above(recording, found.cgroup)
+    facts = CpuThrottled(
+        subject=found.cgroup,
+        throttled_periods=found.throttled,
+        periods=found.periods,
+        throttled_ratio=found.throttled / max(1, found.periods),
+        throttled_ms=round(lost.total(found.parts) / 1e6) if lost is not None else 0,
+        quota_cpus=_quota(recording, at),
+        machine_busy_ratio=cores.share(*BUSY, during=found.parts) if cores is not None else None,
+        machine_source=cores.source if cores is not None else "",
+        parent_quota_cpus=_quota(recording, above) if above is not None else None,
+        parent_cgroup=dict(above)["cgroup"] if above is not None else "",
+    )
     severity: Severity = "warning" if found.often else "info"
-    start, end = found.parts[0][0], found.parts[-1][1]
-    return Finding(KIND, found.cgroup, severity, start, end, summary, tuple(evidence), spans(found.parts))
+    return Finding(facts, severity, found.parts[0][0], found.parts[-1][1], spans(found.parts))
 
 
 def _quota(recording: Recording, at: Labels) -> float:
@@ -111,3 +139,49 @@ def _above(recording: Recording, cgroup: str) -> Labels | None:
         if (at := labels(cgroup=cgroup)) in known:
             return at
     return None
+
+
+def advice(throttled: Finding[CpuThrottled], case: Case) -> Iterator[Advice]:
+    """Throttling alone proves nothing; beside a leak or reclaim it is a symptom of those."""
+    from exhume.findings.memcg_leak import MemcgLeak  # late: causes import their effects
+    from exhume.findings.reclaim import Reclaim
+    from exhume.findings.zombie_memcgs import ZombieMemcgs
+
+    if case.of(Reclaim):
+        yield Advice(
+            "changing CPU quotas first",
+            "tasks are throttled and memory is reclaimed at once: time spent in reclaim is charged to their quota",
+            against=True,
+        )
+    zombies, leaks = case.of(ZombieMemcgs, serious=False), case.of(MemcgLeak)
+    if leaks or any(finding.serious for finding in zombies):
+        dead = max([*(found.facts.zombies for found in zombies), *(leak.facts.zombies for leak in leaks)])
+        yield Advice(
+            "scan the cgroups (exhume zombies) and look through what the image enables",
+            f"tasks are throttled on a node that has {dead:,} dead memory cgroups",
+        )
+        yield Advice(
+            "scaling out",
+            "new nodes come from the same image and inherit the leak; accounting of dead groups makes these numbers doubtful",
+            cost="capacity",
+            against=True,
+        )
+
+
+def _culprits(throttled: Finding[CpuThrottled], case: Case) -> Iterator[Culprit]:
+    yield Culprit(throttled.subject, throttled.facts.throttled_ratio)
+
+
+def _steps(throttled: Finding[CpuThrottled], case: Case) -> Iterator[Step]:
+    yield Step(f"raise the limit or lower the load of {throttled.subject}")
+
+
+KIND = Kind(
+    facts=CpuThrottled,
+    detect=detect,
+    role="tenant",
+    title=lambda finding: f"the quota of {finding.subject}",
+    culprits=_culprits,
+    steps=_steps,
+    advice=advice,
+)

@@ -21,7 +21,7 @@ class Event:
     age_s: int
     """How long before the end of the recording it happened."""
 
-    def number(self, name: str) -> int | None:
+    def integer(self, name: str) -> int | None:
         value = self.fields.get(name, "")
         return int(value) if value.removeprefix("-").isdecimal() and len(value) < 19 else None
 
@@ -67,15 +67,27 @@ def aged(age_s: int, thresholds: Thresholds, current: Severity) -> Severity:
     return "warning" if age_s <= 24 * 3600 and current == "critical" else "info"
 
 
-def when(recording: Recording, event: Event) -> str:
-    """How long ago, where somebody watched until now; of a log that was read from a file, which ends with its last line, at
-    which time: that of day in UTC, or as dmesg shows it where nobody knows the time of day."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something happened, as it is displayed."""
+
+    age_s: int
+    real_ns: int | None = None
+    """Set for a log that was read from a file, which ends with its last line: there an age says nothing."""
+
+    def __str__(self) -> str:
+        """The time of day in UTC, or as dmesg shows it if the time of day is unknown."""
+        if self.real_ns is None:
+            return ago(self.age_s)
+        if self.real_ns // 10**9 < _NO_TIME_OF_DAY_S:
+            return f"at {self.real_ns / 1e9:.3f}"
+        return f"at {datetime.fromtimestamp(self.real_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment(recording: Recording, event: Event) -> Moment:
     if recording.on("cpu") or not len(recording["anchors"]):
-        return ago(event.age_s)
-    seconds = recording.real_ns(event.time) // 10**9
-    if seconds < _NO_TIME_OF_DAY_S:
-        return f"at {recording.real_ns(event.time) / 1e9:.3f}"
-    return f"at {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return Moment(event.age_s)
+    return Moment(event.age_s, recording.real_ns(event.time))
 
 
 def ago(seconds: int) -> str:

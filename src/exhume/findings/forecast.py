@@ -16,3 +16,11 @@ def days_to_pain(zombies: int, rate_per_hour: float) -> float | None:
     if zombies >= PAIN:
         return 0.0
     return (PAIN - zombies) / rate_per_hour / 24 if rate_per_hour > 0 else None
+
+
+def spelled(days: float) -> str:
+    """`3 days`, `1 h`, `20 min`: a forecast, so whole numbers."""
+    for size, unit in ((1, "days"), (1 / 24, "h")):
+        if days >= 2 * size or (unit == "h" and days >= size):
+            return f"{days / size:,.0f} {unit}"
+    return f"{max(1, days * 24 * 60):.0f} min"

@@ -8,10 +8,9 @@ import numpy as np
 
 from exhume.findings import kernel_functions as of
 from exhume.findings.kernel_work import BORROWED, IDLE, UNKNOWN, USER, Walks, Work, bare, walks, work
-from exhume.findings.model import Evidence, Span
+from exhume.findings.model import Span
 from exhume.findings.sampled import OfCore, by_core
 from exhume.findings.spans import merged
-from exhume.node.owners import owner
 from exhume.recording.recording import Ints, Recording
 
 NAMELESS: Final = "[unknown]"
@@ -120,13 +119,6 @@ def _most(seen: Sequence[tuple[Who, Stack, int]]) -> Held | None:
 def blamed(who: Who, did: Work) -> Who:
     """The time of an interrupt is not that of the program that it interrupted."""
     return INTERRUPT if did.key in BORROWED and not of_network(who) else who
-
-
-def belongs(who: Who, source: str) -> list[Evidence]:
-    """Whose it is: its cgroup, and the unit and pod, which the cgroup's path tells where nobody noted them."""
-    of = owner(who.cgroup)
-    found = (("its cgroup", who.cgroup), ("its unit", who.unit or of.unit), ("its pod", who.pod or of.pod))
-    return [Evidence(what, value, "", source) for what, value in found if value]
 
 
 def of_network(who: Who) -> bool:

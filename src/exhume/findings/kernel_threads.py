@@ -8,7 +8,6 @@ from typing import Final
 
 from exhume.findings.held import Who
 from exhume.findings.kernel_work import bare
-from exhume.findings.model import Evidence
 from exhume.recording.recording import Recording
 
 _ROOT: Final = ("", "/")
@@ -37,12 +36,6 @@ def is_kernel_thread(recording: Recording, who: Who, stack: Sequence[str] = ()) 
     if not outside or not names or not _OF_A_PROCESS.isdisjoint(names):
         return False
     return _BEGIN in names[-_OUTERMOST:] or (names[-1].startswith(_FORKED) and _NEW.isdisjoint(names))
-
-
-def of_kernel(recording: Recording, who: Who, stack: Sequence[str] = ()) -> list[Evidence]:
-    """For a finding whose process this is."""
-    source = "its parent is kthreadd, or its stack begins where the kernel's threads do"
-    return [Evidence("kernel thread", 1, "", source)] if is_kernel_thread(recording, who, stack) else []
 
 
 def _children(recording: Recording) -> dict[int, set[str]]:

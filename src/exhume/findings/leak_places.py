@@ -1,12 +1,13 @@
 """The places that zombies come from, with how it is known: by named zombies, else by cgroup events."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from exhume.findings.churn import Churned, Group, churned, within
 from exhume.findings.forecast import SHORTEST_S, per_hour
 from exhume.findings.makers import Maker, maker
+from exhume.findings.model import Shown
 from exhume.findings.unreaped import Unreaped, unreaped
 from exhume.node.owners import owner
 from exhume.node.zombie_groups import Shapes
@@ -30,7 +31,54 @@ class Growth:
         return per_hour(self.count, self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceOwner:
+    """The unit or the pod that the cgroups of a place belong to, with what else is known of one of them."""
+
+    unit: Annotated[str, Shown("unit")] = ""
+    """Empty if a pod owns them."""
+    pod: Annotated[str, Shown("pod")] = ""
+    """Empty if the place has cgroups of many pods."""
+    example: Annotated[str, Shown("example")] = ""
+    """The path of one of them."""
+    container: Annotated[str, Shown("container")] = ""
+    image: Annotated[str, Shown("image")] = ""
+    found_by: Annotated[str, Shown("how")] = ""
+    """How the owner was found."""
+    started_by: Annotated[str, Shown("started by")] = ""
+    """The unit that started the pod."""
+    example_pod: Annotated[str, Shown("example pod")] = ""
+    """One of many pods."""
+    confidence: Annotated[float | None, Shown("owner confidence", source=".found_by")] = None
+
+    @property
+    def name(self) -> str:
+        return self.unit or self.pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """What zombies still have charged to them, which keeps them."""
+
+    file_bytes: Annotated[int, Shown("pinned by page cache", "bytes", zero=False)] = 0
+    anon_bytes: Annotated[int, Shown("pinned by shared memory or tmpfs", "bytes", zero=False)] = 0
+    swap_bytes: Annotated[int, Shown("pinned by swap", "bytes", zero=False)] = 0
+    kernel_bytes: Annotated[int, Shown("pinned by kernel memory", "bytes", zero=False)] = 0
+
+    @property
+    def mostly(self) -> str:
+        """The kind of memory with the most bytes; empty if there is none."""
+        by_kind = {
+            "page cache": self.file_bytes,
+            "shared memory or tmpfs": self.anon_bytes,
+            "swap": self.swap_bytes,
+            "kernel memory": self.kernel_bytes,
+        }
+        most = max(by_kind, key=lambda kind: by_kind[kind])
+        return most if by_kind[most] else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeakPlace:
     path: str
     home: str
@@ -39,11 +87,8 @@ class LeakPlace:
     method: str
     start: int
     end: int
-    unit: str = ""
-    pod: str = ""
-    told: dict[str, str | int] = field(default_factory=dict)
-    """What else is known of the owner: example, container, image, how, confidence, started by."""
-    pinned: dict[str, int] = field(default_factory=dict)
+    owner: PlaceOwner = PlaceOwner()
+    pinned: Pinned = Pinned()
     unreaped: int = 0
     """How many of the zombies unreaped processes hold."""
     siblings: int = 0
@@ -57,6 +102,14 @@ class LeakPlace:
     """(directory that is still there, path without what a machine made up) of all that was put together here."""
     others: int = 0
     """Places of the same unit that were put together with this one."""
+
+    @property
+    def unit(self) -> str:
+        return self.owner.unit
+
+    @property
+    def pod(self) -> str:
+        return self.owner.pod
 
     def same(self, other: "LeakPlace") -> bool:
         """Whether another is this one, or a part of it, told by another source."""
@@ -104,11 +157,6 @@ def _named(
     rows = sorted(rows, key=lambda row: (-row["zombies"], row["path"], row["home"]))
     first, zombies = rows[0], sum(row["zombies"] for row in rows)
     there = at_places(seen, [(row["home"], row["path"]) for row in rows])
-    one_pod = "<uid>" not in first["path"]
-    told = {what: first[what] for what in ("example", "container", "image", "how") if first[what]}
-    if first["pod"]:
-        told |= {"started by": first["unit"]} if first["unit"] else {}
-        told |= {} if one_pod else {"example pod": first["pod"]}
     unreleased = seen.unreleased(there)
     shapes = Shapes()
     return LeakPlace(
@@ -119,10 +167,13 @@ def _named(
         method=first["method"],
         start=before[0]["time"] if before else first["time"],
         end=first["time"],
-        unit=_unit(first),
-        pod=first["pod"] if one_pod else "",
-        told=told | {"confidence": first["confidence"]},
-        pinned={kind: sum(row[kind] for row in rows) for kind in ("file", "anon", "swap", "kernel")},
+        owner=_owner(first),
+        pinned=Pinned(
+            file_bytes=sum(row["file"] for row in rows),
+            anon_bytes=sum(row["anon"] for row in rows),
+            swap_bytes=sum(row["swap"] for row in rows),
+            kernel_bytes=sum(row["kernel"] for row in rows),
+        ),
         unreaped=sum(held.of(row) for row in rows) if held is not None else 0,
         siblings=max(row["siblings"] for row in rows),
         growth=_growth(recording, seen, rows, before, len(unreleased) if there else None, zombies / max(1, total)),
@@ -132,6 +183,22 @@ def _named(
         maker=maker(recording, made_by(there)),
         covers=frozenset((row["home"], shapes[row["path"]]) for row in rows),
         others=len(rows) - 1,
+    )
+
+
+def _owner(row: dict[str, Any]) -> PlaceOwner:
+    many_pods = "<uid>" in row["path"]
+    unit, pod = _unit(row), "" if many_pods else row["pod"]
+    return PlaceOwner(
+        unit=unit,
+        pod=pod,
+        example=row["example"],
+        container=row["container"],
+        image=row["image"],
+        found_by=row["how"],
+        started_by=row["unit"] if row["pod"] else "",
+        example_pod=row["pod"] if many_pods else "",
+        confidence=row["confidence"] / 100 if unit or pod else None,
     )
 
 
@@ -220,9 +287,12 @@ def by_events(recording: Recording) -> list[LeakPlace]:
                 method="events",
                 start=seen.start,
                 end=seen.end,
-                unit=owned.unit if not owned.pod else "",
-                pod=owned.pod,
-                told={"example": example, "how": "its path"} if owned.unit or owned.pod else {"example": example},
+                owner=PlaceOwner(
+                    unit=owned.unit if not owned.pod else "",
+                    pod=owned.pod,
+                    example=example,
+                    found_by="its path" if owned.unit or owned.pod else "",
+                ),
                 growth=Growth(len(unreleased), seen.seconds, "cgroup_rmdir without cgroup_release"),
                 removed=len(seen.settled(groups)),
                 unreleased=len(unreleased),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from exhume.findings.leak_places import Growth, LeakPlace, counted
+from exhume.findings.leak_places import Growth, LeakPlace, PlaceOwner, counted
 from exhume.recording.recording import Recording
 
 RESTARTS = "unit restarts that match in number"
@@ -30,10 +30,16 @@ def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPl
     seconds = (rows[-1][0] - rows[0][0]) / 1e9
     growth = Growth(came, (every[-1][0] - every[0][0]) / 1e9, "the count of the node") if grew and seconds else None
     path = rows[-1][2] or f"/{unit}"
-    told: dict[str, str | int] = {"how": f"restarted {rows[-1][1]:,} times, {grew:,} of them while we looked"}
-    home = path.rsplit("/", 1)[0] or "/"
     return LeakPlace(
-        path, home, zombies, RESTARTS, "systemd NRestarts", rows[0][0], rows[-1][0], unit=unit, told=told, growth=growth
+        path=path,
+        home=path.rsplit("/", 1)[0] or "/",
+        zombies=zombies,
+        source=RESTARTS,
+        method="systemd NRestarts",
+        start=rows[0][0],
+        end=rows[-1][0],
+        owner=PlaceOwner(unit=unit, found_by=f"restarted {rows[-1][1]:,} times, {grew:,} of them while we looked"),
+        growth=growth,
     )
 
 

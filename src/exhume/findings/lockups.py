@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
 
 from exhume.findings.events import Event, events
 from exhume.findings.held import Who, blamed, walked
@@ -9,7 +10,8 @@ from exhume.findings.kernel_work import LOCK, SHOOTDOWN, UNKNOWN, Walks, Work, w
 from exhume.findings.model import Span
 from exhume.recording.recording import Recording
 
-KINDS = ("soft-lockup", "hard-lockup", "rcu-stall", "rcu-kthread-starved", "hung-task")
+Complaint = Literal["soft-lockup", "hard-lockup", "rcu-stall", "rcu-kthread-starved", "hung-task"]
+KINDS: Final[tuple[Complaint, ...]] = get_args(Complaint)
 # RCU's complaint has a line for each core that is late, and that one has the trace.
 _OF_CORE = "rcu-stall-cpu"
 _TOGETHER_NS = 2 * 10**9
@@ -18,7 +20,7 @@ _LONGEST_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Lockup:
-    kind: str
+    kind: Complaint
     event: Event
     core: int
     """-1 where the line names none: a task that hangs is on no core."""
@@ -88,12 +90,12 @@ def _lockup(event: Event, trace: str, files: Walks) -> Lockup:
     # Of RCU's own thread the trace says where it waits to run, not who keeps it from that.
     stack = tuple(name for name in trace.split(";") if name) if event.kind != "rcu-kthread-starved" else ()
     did = work(stack, files) if stack else UNKNOWN
-    cpu, pid = event.number("cpu"), event.number("pid")
+    cpu, pid = event.integer("cpu"), event.integer("pid")
     who = Who(event.fields["comm"], pid or 0, pid or 0) if event.fields.get("comm") else None
-    seconds = min(max(0, event.number("seconds") or 0), _LONGEST_S)
+    seconds = min(max(0, event.integer("seconds") or 0), _LONGEST_S)
     hangs = event.kind == "hung-task"
     lockup = Lockup(
-        "rcu-stall" if event.kind == _OF_CORE else event.kind,
+        next((kind for kind in KINDS if kind == event.kind), "rcu-stall"),
         event,
         -1 if cpu is None or hangs else cpu,
         who,

@@ -5,16 +5,16 @@ from collections import Counter
 from exhume.findings.churn import Churned, Group, churned, within
 from exhume.findings.events import events
 from exhume.findings.leak_places import made_by
-from exhume.findings.loops import Loop
+from exhume.findings.loops import CgroupChurn, Loop, Pauses, Way
 from exhume.findings.makers import is_hand, maker
-from exhume.findings.model import Evidence
 from exhume.findings.rhythm import Rhythm, rhythm
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import Owner, owner
 from exhume.node.zombie_groups import Shapes
 from exhume.recording.recording import Recording
+from exhume.text import printable
 
-_SOURCE = "cgroup tracepoints"
 # Of those that were removed, so many must have stayed as zombies for the loop to be a leak as well.
 _LEAKS = 0.5
 
@@ -62,13 +62,7 @@ def _loop(
     hasty = bool(owned.container) and soon and beat.starts >= thresholds.crash_hasty
     # Who doubles his pauses has seen failures.
     crashes = again and (leaks or beat.backs_off or killed >= max(1, _LEAKS * removed) or hasty)
-    by = "containers" if owned.container else "cgroup churn"
-    what = "containers" if owned.container else "cgroups"
-    said = f"is started again and again: {beat.starts:,} {what}, one after the other, every {period(beat.period_ns)}"
-    if killed:
-        said += f", {killed:,} of them killed for memory"
-    if unreleased:
-        said += f", {unreleased:,} of {removed:,} left behind as zombies"
+    by: Way = "containers" if owned.container else "cgroup-churn"
     return Loop(
         unit or place,
         by,
@@ -76,24 +70,19 @@ def _loop(
         crashes,
         beat.first,
         beat.last,
-        said,
+        CgroupChurn(beat.starts, beat.period_ns, bool(owned.container), killed, removed, unreleased),
         period_ns=beat.period_ns,
         cgroup=place,
         unit=unit,
         process=_process(recording, groups),
-        supervisor=str(made) if made is not None and not made.hand else "",
+        supervisor=made.process if made is not None and not made.hand else None,
         removed=removed,
         unreleased=unreleased,
-        more=(*_beat(beat), *((Evidence("bad ends", killed, "", "kernel log, oom-kill"),) if killed else ())),
+        pauses=Pauses.DOUBLING if beat.backs_off else Pauses.STEADY,
+        life_ns=beat.life_ns,
+        bad_ends=killed or None,
+        bad_ends_source="kernel log, oom-kill" if killed else "",
     )
-
-
-def _beat(beat: Rhythm) -> tuple[Evidence, ...]:
-    """What a reader needs to judge a loop whose ends nobody saw."""
-    told = [Evidence("rhythm", "pauses that double" if beat.backs_off else "the same pause each time", "", _SOURCE)]
-    if beat.life_ns >= 0:
-        told.append(Evidence("life", round(beat.life_ns / 1e9, 3), "s", _SOURCE))
-    return tuple(told)
 
 
 def _killed(recording: Recording, groups: list[Group]) -> int:
@@ -123,7 +112,7 @@ def _never_restarted(recording: Recording, unit: str) -> bool:
     return max(counts, default=1) <= 0
 
 
-def _process(recording: Recording, groups: list[Group]) -> str:
+def _process(recording: Recording, groups: list[Group]) -> Process | None:
     """The program that was seen in most of them."""
     paths = {group.life.path for group in groups}
     seen: set[tuple[str, str]] = set()
@@ -131,9 +120,4 @@ def _process(recording: Recording, groups: list[Group]) -> str:
         rows = zip(recording[table].texts("cgroup"), recording[table].texts(name), strict=True)
         seen |= {(cgroup, comm) for cgroup, comm in rows if comm and cgroup in paths}
     known = Counter(comm for _, comm in seen if not is_hand(comm))
-    return max(known.items(), key=lambda item: (item[1], item[0]), default=("", 0))[0]
-
-
-def period(nanoseconds: int) -> str:
-    seconds = nanoseconds / 1e9
-    return f"{seconds / 60:.3g} min" if seconds >= 120 else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return Process(printable(max(known, key=lambda comm: (known[comm], comm)))) if known else None

@@ -5,12 +5,12 @@ from itertools import pairwise
 from statistics import median
 
 from exhume.findings.events import Event, events
-from exhume.findings.loops import Loop
-from exhume.findings.model import Evidence
+from exhume.findings.loops import JournalRestarts, Loop
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 
 KINDS = ("unit-restart", "unit-exited", "unit-failed")
+SOURCE = "journal, MESSAGE_ID of systemd"
 
 
 def by_journal(recording: Recording, thresholds: Thresholds) -> list[Loop]:
@@ -22,7 +22,7 @@ def by_journal(recording: Recording, thresholds: Thresholds) -> list[Loop]:
     found = []
     for unit, told in by_unit.items():
         restarts = [event for event in told if event.kind == "unit-restart"]
-        total = max((event.number("restarts") or 0 for event in restarts), default=0)
+        total = max((event.integer("restarts") or 0 for event in restarts), default=0)
         if not restarts or max(total, len(restarts)) < thresholds.crash_restarts:
             continue
         ends = Counter(_end(event) for event in told if event.kind != "unit-restart")
@@ -30,11 +30,6 @@ def by_journal(recording: Recording, thresholds: Thresholds) -> list[Loop]:
         times = [event.time for event in restarts]
         pauses = [after - before for before, after in pairwise(times)]
         worst = max(ends.items(), key=lambda item: (bool(item[0]), item[1], item[0]), default=("", 0))[0]
-        said = f"was started again by systemd {len(restarts):,} times" + (f", after {worst}" if worst else "")
-        more = (
-            Evidence("bad ends", bad, "", "journal, MESSAGE_ID of systemd"),
-            *((Evidence("ended with", worst, "", "journal, MESSAGE_ID of systemd"),) if worst else ()),
-        )
         found.append(
             Loop(
                 unit,
@@ -43,11 +38,13 @@ def by_journal(recording: Recording, thresholds: Thresholds) -> list[Loop]:
                 bad > 0,
                 times[0],
                 times[-1],
-                said,
+                JournalRestarts(len(restarts), worst),
                 total=total or -1,
                 period_ns=int(median(pauses)) if pauses else -1,
                 unit=unit,
-                more=more,
+                bad_ends=bad,
+                bad_ends_source=SOURCE,
+                ended_with=worst,
             )
         )
     return found

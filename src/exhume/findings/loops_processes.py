@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.findings.loops import Loop
-from exhume.findings.loops_churn import period
+from exhume.findings.loops import Loop, ProcessStarts
 from exhume.findings.makers import is_hand
 from exhume.findings.rhythm import rhythm
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
 from exhume.node.zombie_groups import Shapes
@@ -72,15 +72,19 @@ def _loops(processes: Iterable[_Process], names: dict[int, str], fewest: int) ->
                 False,
                 beat.first,
                 beat.last,
-                f"starts {printable(comm)} again and again: {beat.starts:,} times, every {period(beat.period_ns)}",
+                ProcessStarts(printable(comm), beat.starts, beat.period_ns),
                 period_ns=beat.period_ns,
                 cgroup=cgroup,
                 unit=unit,
-                process=comm,
-                supervisor=f"{printable(names[ppid])} [{ppid}]" if ppid in names else f"PID {ppid}" if ppid > 0 else "",
+                process=Process(printable(comm)) if comm else None,
+                supervisor=_supervisor(ppid, names),
             )
         )
     return found
+
+
+def _supervisor(ppid: int, names: dict[int, str]) -> Process | None:
+    return Process(printable(names.get(ppid, "")), ppid) if ppid > 0 or ppid in names else None
 
 
 def _suspect(comm: str, cgroup: str, ppid: int, names: dict[int, str]) -> bool:

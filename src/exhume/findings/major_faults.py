@@ -5,12 +5,13 @@ has as many major faults as one that never gets to keep what it reads. do_swap_p
 be a disk, a disk that is compressed memory (zram), or compressed memory in front of one (zswap).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from exhume.findings.model import Evidence
 from exhume.findings.sampled_work import Sampled
 from exhume.findings.stretches import gauge, growth
 from exhume.recording.recording import Recording, labels
@@ -24,10 +25,38 @@ _MOSTLY = 0.5
 _HARDLY = 0.05
 
 
+class Origin(Enum):
+    """Where most of what major faults bring in comes from, and whether it was in memory a moment ago."""
+
+    UNKNOWN = "unknown"
+    """Whether it was in memory before is not known."""
+    DISK_AGAIN = "disk-again"
+    SWAP_AGAIN = "swap-again"
+    ZSWAP_AGAIN = "zswap-again"
+    DROPPED = "dropped"
+    """The program that reads it drops it."""
+    NEW = "new"
+
+
+ORIGINS: Final[Mapping[Origin, str]] = {
+    Origin.UNKNOWN: "memory is read from disk",
+    Origin.DISK_AGAIN: "memory in use is read from disk again",
+    Origin.SWAP_AGAIN: "memory in use is read from swap again",
+    Origin.ZSWAP_AGAIN: "memory in use is read from compressed swap (zswap) again",
+    Origin.DROPPED: "the same is read from disk again and again; nobody reclaims it and the page cache does not grow, "
+    "so whoever reads it lets it go",
+    Origin.NEW: "most of it is read for the first time, or was not in memory lately",
+}
+
+
 class _Refaults(NamedTuple):
     file: float
     anonymous: float
     source: str
+
+    @property
+    def pages(self) -> float:
+        return self.file + self.anonymous
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +70,8 @@ class Major:
     """Of those, out of zswap (zswpin, since f6498b776d28, 5.19)."""
     grew: float | None
     """The page cache, bytes a second."""
-    let_go: bool
-    """What is read does not stay although nobody reclaims it: whoever uses it drops it (fadvise, madvise, truncate)."""
+    dropped: bool
+    """What is read does not stay although it is not reclaimed: the program drops it (fadvise, madvise, truncate)."""
     waited: float | None
     """Share of the time in which some task waited for memory or I/O (PSI)."""
 
@@ -55,42 +84,15 @@ class Major:
         return file + max(anonymous, self.swapped or 0.0)
 
     @property
-    def new(self) -> bool:
-        """Whether most of it was seen not to have been in memory lately."""
-        return self.again is not None and self.again < _MOSTLY * self.rate and not self.let_go
-
-    @property
-    def words(self) -> str:
+    def origin(self) -> Origin:
         if self.again is None:
-            return "memory is read from disk"
+            return Origin.UNKNOWN
         if self.again >= _MOSTLY * self.rate:
-            swapped = (self.swapped or 0.0) >= _MOSTLY * self.rate
-            place = "compressed swap (zswap)" if 2 * self.compressed >= (self.swapped or 0.0) else "swap"
-            return f"memory in use is read from {place if swapped else 'disk'} again"
-        if self.let_go:
-            return (
-                "the same is read from disk again and again; nobody reclaims it and the page cache does not grow, "
-                "so whoever reads it lets it go"
-            )
-        return "most of it is read for the first time, or was not in memory lately"
-
-    @property
-    def evidence(self) -> list[Evidence]:
-        found = [Evidence("major faults", round(self.rate), "per second", "/proc/vmstat pgmajfault")]
-        if self.refaults is not None:
-            pages = round(self.refaults.file + self.refaults.anonymous)
-            found.append(Evidence("refaults", pages, "pages/s", f"/proc/vmstat {self.refaults.source}"))
-        if self.swapped:
-            found.append(Evidence("swapped in", round(self.swapped), "pages/s", "/proc/vmstat pswpin, zswpin"))
-        if self.grew is not None:
-            found.append(Evidence("page cache grew", round(self.grew), "bytes/s", "/proc/meminfo Cached"))
-        if self.let_go:
-            found.append(Evidence("let go", 1, "", "/proc/meminfo Cached, /proc/vmstat pgsteal, stack samples"))
-        if self.waited is not None:
-            found.append(
-                Evidence("waited for memory or I/O", round(self.waited, 3), "of the time", "/proc/pressure/memory or io, some")
-            )
-        return found
+            swapped = self.swapped or 0.0
+            if swapped < _MOSTLY * self.rate:
+                return Origin.DISK_AGAIN
+            return Origin.ZSWAP_AGAIN if 2 * self.compressed >= swapped else Origin.SWAP_AGAIN
+        return Origin.DROPPED if self.dropped else Origin.NEW
 
 
 def major_faults(recording: Recording, seen: Sampled | None, faulting: np.ndarray | None, parts: Parts) -> Major:
@@ -105,14 +107,14 @@ def major_faults(recording: Recording, seen: Sampled | None, faulting: np.ndarra
         if waiting is not None:
             waits.append(waiting.mean(parts) / 1e6)
     grew = _grew(recording, parts)
-    let_go = (
+    dropped = (
         grew is not None
         and grew < _MOSTLY * rate * _PAGE
         and not swapped
         and not _mean(recording, "drop_pagecache", parts)
         and _nobody_reclaims(recording, seen, faulting, rate, parts)
     )
-    return Major(rate, refaults, swapped, compressed or 0.0, grew, let_go, max(waits, default=None))
+    return Major(rate, refaults, swapped, compressed or 0.0, grew, dropped, max(waits, default=None))
 
 
 def _mean(recording: Recording, name: str, parts: Parts) -> float | None:

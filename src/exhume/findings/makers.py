@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from exhume.findings.model import Evidence
+from exhume.findings.model import Shown
+from exhume.findings.subjects import Process
 from exhume.node.owners import foreign, owner
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -16,30 +18,27 @@ HANDS = frozenset(
 # So much of the groups of a place must be one program's for it to be their maker.
 MOSTLY = 0.8
 SOURCE = "cgroup_mkdir tracepoint"
+_CGROUP = "/proc/PID/cgroup"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    comm: str
-    pid: int
-    """0 if several processes of that name did it."""
-    cgroup: str = ""
-    unit: str = ""
-    hand: bool = False
+    """The program that makes most of the cgroups of a place."""
+
+    process: Annotated[Process, Shown("made by", source=SOURCE)]
+    """Without a PID if several processes of that name did it. The name is printable."""
+    cgroup: Annotated[str, Shown("made by cgroup", source=_CGROUP)] = ""
+    hand: Annotated[bool, Shown("hand", source=".hand_reason", true="yes")] = False
+    """Whether it makes cgroups on behalf of others: an init system, a container runtime."""
+    unit: Annotated[str, Shown("made by unit", source=_CGROUP)] = ""
+    """Empty for a hand: its unit does not own the cgroups."""
 
     def __str__(self) -> str:
-        return f"{printable(self.comm)} [{self.pid}]" if self.pid else printable(self.comm)
+        return str(self.process)
 
-    def evidence(self) -> list[Evidence]:
-        """A hand's own unit is not told: whose the groups are it does not say."""
-        told = [Evidence("made by", str(self), "", SOURCE)]
-        if self.cgroup:
-            told.append(Evidence("made by cgroup", self.cgroup, "", "/proc/PID/cgroup"))
-        if self.hand:
-            told.append(Evidence("hand", "yes", "", f"{printable(self.comm)} makes cgroups for those who ask it to"))
-        elif self.unit:
-            told.append(Evidence("made by unit", self.unit, "", "/proc/PID/cgroup"))
-        return told
+    @property
+    def hand_reason(self) -> str:
+        return f"{self.process.comm} makes cgroups for those who ask it to"
 
 
 def is_hand(comm: str, pid: int = 0) -> bool:
@@ -56,14 +55,14 @@ def maker(recording: Recording, made: Iterable[tuple[str, int]]) -> Maker | None
         return None
     pids = Counter(pid for name, pid in every if name == comm and pid > 0)
     pid, often = max(pids.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
-    cgroup = _cgroup(recording, pid, comm) if often >= MOSTLY * number else ""
-    return Maker(
-        comm,
-        pid if often >= MOSTLY * number else 0,
-        cgroup,
-        unit_of(recording, pid, cgroup) if often >= MOSTLY * number else "",
-        is_hand(comm, pid),
-    )
+    hand = is_hand(comm, pid)
+    if often < MOSTLY * number:
+        return Maker(process=Process(printable(comm)), hand=hand)
+    cgroup = _cgroup(recording, pid, comm)
+    process = Process(printable(comm), pid)
+    if hand:
+        return Maker(process=process, cgroup=cgroup, hand=True)
+    return Maker(process=process, cgroup=cgroup, unit=unit_of(recording, pid, cgroup))
 
 
 def unit_of(recording: Recording, pid: int, cgroup: str) -> str:

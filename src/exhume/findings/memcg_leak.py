@@ -4,19 +4,24 @@ One finding for every place that has a notable part of them, the largest first. 
 time is told with what it will come to.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from exhume.findings.forecast import PAIN, days_to_pain
-from exhume.findings.leak_places import LeakPlace, by_events, counted, named
-from exhume.findings.leak_probability import leak
+from exhume.findings import leak_probability
+from exhume.findings.forecast import PAIN, days_to_pain, spelled
+from exhume.findings.kind import MOSTLY, NEARLY, Advice, Case, Culprit, Judged, Kind, Remedy, Rule, Step
+from exhume.findings.leak_places import LeakPlace, Pinned, PlaceOwner, by_events, counted, named
 from exhume.findings.leak_restarts import RESTARTS, by_restarts
-from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.makers import Maker
+from exhume.findings.model import Examined, Facts, Finding, Severity, Shown, is_of, unit_of
 from exhume.findings.once import once
 from exhume.findings.thresholds import Thresholds
+from exhume.findings.unit_fix import fix_unit, fixable
+from exhume.findings.zombie_memcgs import ZombieMemcgs
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
-KIND = "memcg-leak"
 # Of what was removed, so much must have stayed for it to be "all": the last ones may be on their way.
 _ALL = 0.9
 # So many that stayed while we looked are no chance.
@@ -26,7 +31,98 @@ _FEWEST = 3
 # In less time than this a burst looks like a rate.
 _SHORTEST_S = 10.0
 _MOST_TOLD = 20
-_KINDS = {"file": "page cache", "anon": "shared memory or tmpfs", "swap": "swap", "kernel": "kernel memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemcgLeak(Facts):
+    kind: ClassVar[str] = "memcg-leak"
+    method: str
+    """How the zombies were counted."""
+    zombies: Annotated[int, Shown("zombies", "cgroups", ".method")]
+    total_zombies: int
+    """Of the node."""
+    of_all_ratio: Annotated[float | None, Shown("share", "of all zombies", ".method", digits=3)] = None
+    of_recent_ratio: Annotated[float | None, Shown("share", "of those that came while we looked", ".method", digits=3)] = None
+    """Instead of `of_all_ratio` where the place of the older zombies is unknown."""
+    home: Annotated[str, Shown("home", source=".method")]
+    """The deepest directory that still exists."""
+    path: Annotated[str, Shown("path", source=".method")]
+    """Where they lived, without generated parts of names."""
+    other_places: int = 0
+    """Further places of the same unit that are counted here."""
+    known_by: Annotated[str, Shown("source", source=".method")]
+    """NAMED, EVENTS or RESTARTS."""
+    pinned: Annotated[Pinned, Shown(source=".method")]
+    unreaped: Annotated[int, Shown("unreaped", "cgroups", "held by processes that were not reaped", zero=False)] = 0
+    removed: Annotated[int, Shown("removed", "cgroups", "cgroup_rmdir, in the window", zero=False)] = 0
+    unreleased: Annotated[int | None, Shown("unreleased", "cgroups", "cgroup_rmdir without cgroup_release")] = None
+    """Of the removed ones."""
+    growth: Annotated[int | None, Shown("growth", "cgroups", ".growth_source")] = None
+    growth_over_s: float = 0.0
+    growth_counted_in: str = ""
+    growth_per_hour: Annotated[float | None, Shown("rate", "cgroups an hour", ".growth_counted_in", digits=1)] = None
+    age_s: Annotated[int | None, Shown("age", "s", ".age_source")] = None
+    age_since_boot: bool = False
+    """Otherwise estimated by the rate."""
+    days_to_pain: Annotated[
+        float | None, Shown("time left", "days", f"to {PAIN:,} zombies at this rate", digits=2, spelled=spelled)
+    ] = None
+    owner: Annotated[PlaceOwner, Shown(source="path and runtime state on disk")]
+    maker: Annotated[Maker | None, Shown()] = None
+    leak_probability: Annotated[float | None, Shown("leak probability", source=".leak_reason", digits=3)] = None
+    leak_reason: str = ""
+
+    def summary(self) -> str:
+        whose = self.owner.name or self.maker_unit
+        said = f"{printable(whose)} leaks memory cgroups" if whose else "memory cgroups leak"
+        if self.known_by == RESTARTS:
+            return f"{said}: {self.zombies:,} zombies, and it was {self.owner.found_by}"
+        said += f": {self.zombies:,} of {self.total_zombies:,} zombies lived in {printable(self.path)}"
+        if self.other_places:
+            said += f" and {self.other_places:,} other place{'s' if self.other_places > 1 else ''} of its"
+        if self.mostly_unreaped:
+            said += ", held by unreaped processes"
+        elif self.pinned.mostly:
+            said += f", pinned by {self.pinned.mostly}"
+        if self.growth_per_hour is not None:
+            said += f", {self.growth_per_hour:,.0f} more an hour"
+        return said
+
+    def short(self) -> tuple[str, str]:
+        whose = self.subject if self.subject and self.subject != "/" else "somebody"
+        return f"{whose} leaks memory cgroups", f"{self.zombies:,} zombies · {self.share_ratio:.0%} of all zombies"
+
+    @property
+    def share_ratio(self) -> float:
+        """Of all zombies, or of the recent ones where only their places are known."""
+        return self.of_all_ratio if self.of_all_ratio is not None else self.of_recent_ratio or 0.0
+
+    @property
+    def mostly_unreaped(self) -> bool:
+        """Unreaped processes hold most of its zombies: then the maker of the cgroups is not what has to be stopped."""
+        return self.unreaped >= MOSTLY * max(1, self.zombies)
+
+    @property
+    def maker_unit(self) -> str:
+        """The unit of the program that makes the cgroups on its own account."""
+        return self.maker.unit if self.maker is not None else ""
+
+    @property
+    def growth_source(self) -> str:
+        return f"{self.growth_counted_in}, over {self.growth_over_s:,.0f} s"
+
+    @property
+    def age_source(self) -> str:
+        return "since boot: at today's rate it would be longer" if self.age_since_boot else "zombies over rate: an estimate"
+
+    @property
+    def unit(self) -> str:
+        return self.owner.unit or self.maker_unit or unit_of(self.subject)
+
+    @property
+    def cgroup_paths(self) -> tuple[str, ...]:
+        maker = self.maker.cgroup if self.maker is not None else ""
+        return tuple(path for path in (self.owner.example, self.path, self.home, maker) if path)
 
 
 @once
@@ -38,21 +134,21 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     alive = live.last if live is not None else counts[-1][2] if counts else 0
     many = total >= thresholds.zombies_floor and total >= thresholds.zombies_per_live * alive
     told = [place for place in places if many and _notable(place, total, thresholds)]
-    whole = _Whole(total, "of all zombies")
+    whole = _Whole(total)
     findings = [_finding(place, whole, thresholds, _severity(place, total, thresholds), recording) for place in told]
     events = by_events(recording)
     if many and not places:
         # Nobody could name the many, but who adds to them now can be seen.
-        whole = replace(whole, came=sum(place.unreleased for place in events), of="of those that came while we looked")
+        whole = replace(whole, came=sum(place.unreleased for place in events))
         if not any(_fast(place, thresholds) for place in events) and (place := by_restarts(recording, total)) is not None:
-            findings.append(_finding(place, _Whole(total, "of all zombies"), thresholds, "warning", recording))
+            findings.append(_finding(place, _Whole(total), thresholds, "warning", recording))
     for place in (*places, *events):
         if _fast(place, thresholds) and not any(known.same(place) for known in told) and len(told) < _MOST_TOLD:
             told.append(place)
             soon = days_to_pain(total, place.growth.per_hour if place.growth is not None else 0.0)
             grave = whole.came or (soon is not None and soon <= 1.0)
             findings.append(_finding(place, whole, thresholds, "warning" if grave else "info", recording))
-    return Examined(KIND, tuple(findings)) if findings else _nothing(recording, places, total, many)
+    return Examined(MemcgLeak.kind, tuple(findings)) if findings else _nothing(recording, places, total, many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +156,6 @@ class _Whole:
     """What a place has its share of."""
 
     zombies: int
-    of: str
     came: int = 0
     """Those that came while we looked, where no others have a name."""
 
@@ -86,92 +181,157 @@ def _fast(place: LeakPlace, thresholds: Thresholds) -> bool:
     return not place.removed or (place.unreleased >= _ALL * place.removed and place.steady)
 
 
-def _finding(place: LeakPlace, whole: _Whole, thresholds: Thresholds, severity: Severity, recording: Recording) -> Finding:
-    whose = _whose(place)
+def _finding(
+    place: LeakPlace, whole: _Whole, thresholds: Thresholds, severity: Severity, recording: Recording
+) -> Finding[MemcgLeak]:
+    maker = place.maker
+    whose = place.owner.name or (maker.unit if maker is not None else "")
     total = max(whole.zombies, place.zombies)
     share = place.zombies / max(1, whole.came or total)
-    evidence = [
-        Evidence("zombies", place.zombies, "cgroups", place.method),
-        Evidence("share", round(share, 3), whole.of, place.method),
-        Evidence("home", place.home, "", place.method),
-        Evidence("path", place.path, "", place.method),
-        Evidence("source", place.source, "", place.method),
-        *(Evidence(f"pinned by {kind}", size, "bytes", place.method) for kind, size in place.pinned.items() if size),
-        *(
-            [Evidence("unreaped", place.unreaped, "cgroups", "held by processes that were not reaped")]
-            if place.unreaped
-            else ()
-        ),
-        *_growing(place, total, recording),
-    ]
-    how = str(place.told.get("how", ""))
-    owned = {"unit": place.unit, "pod": place.pod, **{key: str(place.told.get(key, "")) for key in _TOLD}}
-    evidence.extend(Evidence(what, value, "", "path and runtime state on disk") for what, value in owned.items() if value)
-    if (place.unit or place.pod) and "confidence" in place.told:
-        evidence.append(Evidence("owner confidence", int(place.told["confidence"]) / 100, "", how))
-    if place.maker is not None:
-        evidence.extend(place.maker.evidence())
+    growth = place.growth
+    rate = growth.per_hour if growth is not None and growth.count >= _FEWEST else None
+    age_s, since_boot = _age(place, rate, recording) if rate is not None else (None, False)
+    judged = None
     if place.source != RESTARTS:
-        judged = leak(place.zombies, place.siblings, thresholds.zombies_baseline, place.removed, place.unreleased)
-        evidence.append(Evidence("leak probability", round(judged.probability, 3), "", judged.because))
-    # A pod is told by where it lives: its name is another's tomorrow.
-    subject = place.path if place.pod or not whose else whose
-    return Finding(KIND, subject, severity, place.start, place.end, _summary(place, whose, total), tuple(evidence))
+        judged = leak_probability.leak(
+            place.zombies, place.siblings, thresholds.zombies_baseline, place.removed, place.unreleased
+        )
+    facts = MemcgLeak(
+        # A pod is named by its place: another pod has its name tomorrow.
+        subject=place.path if place.pod or not whose else whose,
+        method=place.method,
+        zombies=place.zombies,
+        total_zombies=total,
+        of_all_ratio=None if whole.came else share,
+        of_recent_ratio=share if whole.came else None,
+        home=place.home,
+        path=place.path,
+        other_places=place.others,
+        known_by=place.source,
+        pinned=place.pinned,
+        unreaped=place.unreaped,
+        removed=place.removed,
+        unreleased=place.unreleased if place.removed else None,
+        growth=growth.count if growth is not None else None,
+        growth_over_s=growth.seconds if growth is not None else 0.0,
+        growth_counted_in=growth.source if growth is not None else "",
+        growth_per_hour=rate,
+        age_s=age_s,
+        age_since_boot=since_boot,
+        days_to_pain=days_to_pain(total, rate) if rate is not None else None,
+        owner=place.owner,
+        maker=maker,
+        leak_probability=judged.probability if judged is not None else None,
+        leak_reason=judged.because if judged is not None else "",
+    )
+    return Finding(facts, severity, place.start, place.end)
 
 
-_TOLD = ("example", "container", "image", "how", "started by", "example pod")
-
-
-def _whose(place: LeakPlace) -> str:
-    """The unit, the pod, or the unit of the one program that makes the groups on its own account."""
-    if place.unit or place.pod:
-        return place.unit or place.pod
-    return place.maker.unit if place.maker is not None and not place.maker.hand else ""
-
-
-def _growing(place: LeakPlace, total: int, recording: Recording) -> list[Evidence]:
-    told = []
-    if place.removed:
-        told.append(Evidence("removed", place.removed, "cgroups", "cgroup_rmdir, in the window"))
-        told.append(Evidence("unreleased", place.unreleased, "cgroups", "cgroup_rmdir without cgroup_release"))
-    if (growth := place.growth) is None:
-        return told
-    told.append(Evidence("growth", growth.count, "cgroups", f"{growth.source}, over {growth.seconds:,.0f} s"))
-    if growth.count < _FEWEST:
-        return told
-    told.append(Evidence("rate", round(growth.per_hour, 1), "cgroups an hour", growth.source))
-    age, said = place.zombies * 3600 / growth.per_hour, "zombies over rate: an estimate"
+def _age(place: LeakPlace, rate: float, recording: Recording) -> tuple[int, bool]:
+    """For how many seconds it has leaked at this rate, and whether that is cut at the boot."""
+    age = place.zombies * 3600 / rate
     up = max(recording["anchors"].ints("boot").tolist(), default=0) / 1e9
-    if up > 0 and age > up:
-        age, said = up, "since boot: at today's rate it would be longer"
-    told.append(Evidence("age", round(age), "s", said))
-    if (days := days_to_pain(total, growth.per_hour)) is not None:
-        told.append(Evidence("days to pain", round(days, 2), "days", f"to {PAIN:,} zombies at this rate"))
-    return told
-
-
-def _summary(place: LeakPlace, whose: str, total: int) -> str:
-    said = f"{printable(whose)} leaks memory cgroups" if whose else "memory cgroups leak"
-    where = printable(place.path)
-    if place.source == RESTARTS:
-        return f"{said}: {place.zombies:,} zombies, and it was {place.told['how']}"
-    said += f": {place.zombies:,} of {total:,} zombies lived in {where}"
-    if place.others:
-        said += f" and {place.others:,} other place{'s' if place.others > 1 else ''} of its"
-    pinned = max(place.pinned, key=lambda kind: place.pinned[kind], default="")
-    if place.unreaped * 2 >= place.zombies:
-        said += ", held by unreaped processes"
-    elif pinned and place.pinned[pinned]:
-        said += f", pinned by {_KINDS[pinned]}"
-    if place.growth is not None and place.growth.count >= _FEWEST:
-        said += f", {place.growth.per_hour:,.0f} more an hour"
-    return said
+    return (round(up), True) if 0 < up < age else (round(age), False)
 
 
 def _nothing(recording: Recording, places: list[LeakPlace], total: int, many: bool) -> Examined:
     if not many and (total or recording.counter("memcg_walk_zombies") is not None or counted(recording)):
-        return Examined(KIND, ruled_out=f"{total:,} zombies in all")
+        return Examined(MemcgLeak.kind, ruled_out=f"{total:,} zombies in all")
     if not places:
         off = recording.why_off("zombies")
-        return Examined(KIND, unseen=f"where they lived is not visible: {off}" if total else off)
-    return Examined(KIND, ruled_out=f"no place has more than {places[0].zombies / total:.0%} of the zombies")
+        return Examined(MemcgLeak.kind, unseen=f"where they lived is not visible: {off}" if total else off)
+    return Examined(MemcgLeak.kind, ruled_out=f"no place has more than {places[0].zombies / total:.0%} of the zombies")
+
+
+def owner(leak: Finding[MemcgLeak]) -> str:
+    """The unit, else the program that makes the groups where it does so on its own account, else the place."""
+    facts = leak.facts
+    return facts.owner.unit or facts.maker_unit or facts.owner.pod or facts.subject
+
+
+def _makes_zombies(leak: Finding[MemcgLeak], zombies: Finding[ZombieMemcgs]) -> Judged:
+    share = leak.facts.share_ratio
+    if leak.facts.mostly_unreaped:
+        return 0.45, f"{share:.0%} of all zombies were found there; but processes that were not reaped hold them"
+    return (0.99 if share >= NEARLY else 0.97), f"{share:.0%} of all zombies were found there, by name"
+
+
+def culprits(finding: Finding[Facts], case: Case) -> Iterator[Culprit]:
+    """Every place that leaks has its share, the largest first."""
+    for leak in sorted(case.of(MemcgLeak), key=lambda one: -one.facts.share_ratio):
+        yield Culprit(owner(leak), leak.facts.share_ratio)
+
+
+def _advice(leak: Finding[MemcgLeak], case: Case) -> Iterator[Advice]:
+    from exhume.findings.unused_agent import UnusedAgent  # late: it looks for leaks
+
+    whose = owner(leak)
+    unused = [agent.subject for agent in case.of(UnusedAgent, serious=False)]
+    if whose in unused and fixable(leak.facts, whose):
+        yield Advice(f"disable {whose}: exhume fix {whose}", "it leaks, and nothing on this node needs it")
+    rate, count = leak.facts.growth_per_hour or 0.0, leak.facts.zombies
+    if rate > 0 and count / rate >= 1:
+        lasts = count / rate / 24
+        how_long = f"{lasts:.1f} days" if lasts >= 1 else f"{lasts * 24:.0f} hours"
+        yield Advice(
+            "a reboot before the leak is stopped",
+            f"at {rate:,.0f} an hour the same number is back {how_long} after a reboot; a purge needs none",
+            cost="reboot",
+            against=True,
+        )
+    if case.node.cgroups == "v1":
+        yield Advice(
+            "move to cgroup v2, and to a kernel that releases dead groups",
+            "v2 counts them by directory (cgroup.stat) and can be told where to reclaim (memory.reclaim, 5.19); v1 neither",
+            cost="upgrade",
+        )
+
+
+def _steps(leak: Finding[MemcgLeak], case: Case) -> Iterator[Step]:
+    if leak.facts.mostly_unreaped:
+        yield Step("exhume zombies    # what holds them")
+        return
+    if not leak.facts.growth_per_hour:
+        yield Step("exhume zombies --follow 30s shows the leak's rate")
+    whose = owner(leak)
+    others = dict.fromkeys(owner(each) for each in case.of(MemcgLeak) if owner(each) != whose)
+    also = f"; the same for {', '.join(others)}" if others else ""
+    if fixable(leak.facts, whose):
+        yield Step(f"exhume fix {whose} says how it is stopped and disabled, if nothing needs it{also}", fix=whose)
+    else:
+        yield Step(f"stop and disable what makes them if nothing needs it{also}")
+
+
+def remedies(finding: Finding[Facts], case: Case) -> Iterator[Remedy]:
+    """For every place that leaks, not only the first: stop the source, then purge what was leaked."""
+    yield from dict.fromkeys(one for leak in case.of(MemcgLeak) for one in fix_unit(leak.facts, owner(leak), leaks=True))
+    yield from purges(finding, case)
+
+
+def purges(finding: Finding[Facts], case: Case) -> Iterator[Remedy]:
+    homes = [leak.facts.home or "/" for leak in case.of(MemcgLeak)]
+    if not homes:
+        homes = [(finding.facts.parent if is_of(finding, ZombieMemcgs) else "") or "/"]
+    for home in dict.fromkeys(homes):
+        command = f"exhume zombies purge --under {home}"
+        yield Remedy("purge-zombies", home, command, "lets them go without a reboot; --dry-run first says how many")
+
+
+KIND = Kind(
+    facts=MemcgLeak,
+    detect=detect,
+    role="condition",
+    title=lambda finding: f"the zombie memory cgroups of {owner(finding)}",
+    rules=(
+        Rule(
+            MemcgLeak,
+            ZombieMemcgs,
+            _makes_zombies,
+            "zombies that stay the same in number while the groups there come and go",
+        ),
+    ),
+    culprits=culprits,
+    steps=_steps,
+    advice=_advice,
+    remedies=remedies,
+)

@@ -5,26 +5,79 @@ the kernel printed when it found a core locked up in one.
 """
 
 from collections import Counter
-from typing import TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeVar
 
+from exhume.findings.core_facts import CoreSaturated
 from exhume.findings.events import aged
-from exhume.findings.held import Who, belongs
-from exhume.findings.kernel_threads import of_kernel
+from exhume.findings.held import Who
 from exhume.findings.kernel_work import telling
-from exhume.findings.model import Evidence, Examined, Finding, Severity
+from exhume.findings.kind import HARDLY, MOSTLY, NEARLY, Case, Culprit, Judged, Kind, Rule, Step
+from exhume.findings.model import Examined, Facts, Finding, Severity, Shown
+from exhume.findings.napi_starved import NapiStarved, held_by
+from exhume.findings.offender import Offender, innermost, offender, process_of
 from exhume.findings.sampled import period_ns
-from exhume.findings.stall_words import text
+from exhume.findings.soft_lockup import SoftLockup, in_the_trace
+from exhume.findings.spans import overlap_ns, total_ns
+from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.walk_families import RSTAT
 from exhume.findings.walks import SAMPLES, SECOND_NS, Walk, by_samples, by_stalls, by_traces
 from exhume.node.owners import owner
 from exhume.recording.recording import Recording
 
-KIND = "memcg-walk"
 _FEWEST = 3
 _MOST_FINDINGS = 10
 
 Counted = TypeVar("Counted", Who, str, tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemcgWalk(Facts):
+    kind: ClassVar[str] = "memcg-walk"
+    seen_in: str
+    walker: Annotated[Offender, Shown()]
+    walked_ms: Annotated[int, Shown("walked", "ms", ".seen_in")]
+    longest_ms: Annotated[int, Shown("longest", "ms", ".seen_in")]
+    core: Annotated[int, Shown("core", source=".seen_in")]
+    """The core that most of it was on."""
+    family: Annotated[str, Shown("family", source=".seen_in")]
+    """What made the kernel walk: see walk_families.py."""
+    function: Annotated[str, Shown("function", source=".seen_in")]
+    stack: Annotated[tuple[str, ...], Shown("stack", source=".seen_in")]
+    walkers: Annotated[int, Shown("walkers", "programs that are told for it", ".seen_in")]
+    """Programs that walk enough to be reported."""
+    through: Annotated[str, Shown("through", source=".seen_in")] = ""
+    """The file or the path in the kernel that leads to the walk."""
+    lock_ratio: Annotated[float, Shown("spun on a lock", "of its walk", ".seen_in", digits=3, zero=False)] = 0.0
+    samples_ratio: Annotated[float | None, Shown("share", "of its samples", ".seen_in", digits=3)] = None
+    core_ratio: Annotated[float | None, Shown("core share", "of the core's samples meanwhile", ".seen_in", digits=3)] = None
+
+    @property
+    def focus_core(self) -> int:
+        return self.core
+
+    @property
+    def focus_offender(self) -> Offender:
+        return self.walker
+
+    @property
+    def focus_stack(self) -> tuple[str, ...]:
+        return self.stack
+
+    def summary(self) -> str:
+        text = f"{self.walker.process} walked memory cgroups for {self.walked_ms:,} ms"
+        text += f", up to {self.longest_ms:,} ms at a stretch" if 0 < self.longest_ms < self.walked_ms else ""
+        text += f", through {self.through}" if self.through else ""
+        text += f", {self.lock_ratio:.0%} of it waiting for a lock" if self.lock_ratio >= 0.5 else ""
+        text += f": {self.samples_ratio:.0%} of its samples" if self.samples_ratio is not None else ""
+        return f"{text}, most on core {self.core} ({self.function})"
+
+    def short(self) -> tuple[str, str]:
+        share = f"{self.samples_ratio:.0%} of its samples" if self.samples_ratio is not None else ""
+        numbers = (f"{self.walked_ms:,} ms", self.through or self.function, share)
+        return f"{self.walker.process} walks memory cgroups", " · ".join(filter(None, numbers))
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
@@ -38,15 +91,15 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     for key, walk in traced.items():
         told.append(_finding(recording, key[0], walk, aged(walk.age_s, thresholds, "warning"), walkers))
     if told:
-        told.sort(key=lambda finding: (finding.severity == "info", -finding.number("walked"), finding.subject))
-        return Examined(KIND, tuple(told[:_MOST_FINDINGS]))
+        told.sort(key=lambda finding: (finding.severity == "info", -finding.facts.walked_ms, finding.subject))
+        return Examined(MemcgWalk.kind, tuple(told[:_MOST_FINDINGS]))
     if sampled or recording.on("latency"):
         if not found:
             seen = f"{sampled:,} stack samples" if sampled else "stalls"
-            return Examined(KIND, ruled_out=f"none of the {seen} shows one")
+            return Examined(MemcgWalk.kind, ruled_out=f"none of the {seen} shows one")
         key, most = max(found.items(), key=lambda item: (item[1].walked_ns, item[0]))
-        return Examined(KIND, ruled_out=f"most by {key[0]} with {most.walked_ns // 1_000_000:,} ms")
-    return Examined(KIND, unseen=recording.why_off("samples"))
+        return Examined(MemcgWalk.kind, ruled_out=f"most by {key[0]} with {most.walked_ns // 1_000_000:,} ms")
+    return Examined(MemcgWalk.kind, unseen=recording.why_off("samples"))
 
 
 def _enough(recording: Recording, walk: Walk, thresholds: Thresholds) -> bool:
@@ -74,43 +127,98 @@ def _severity(walk: Walk, thresholds: Thresholds, of_few: bool) -> Severity:
     return "warning" if long or walk.densest >= thresholds.memcg_walk_warning_ratio else "info"
 
 
-def _finding(recording: Recording, name: str, walk: Walk, severity: Severity, walkers: int) -> Finding:
+def _finding(recording: Recording, name: str, walk: Walk, severity: Severity, walkers: int) -> Finding[MemcgWalk]:
     who, pids = _most(walk.whose), {who.pid for who in walk.whose}
-    process = str(who) if len(pids) == 1 else f"{name} [{who.pid} and {len(pids) - 1} more]"
-    stack, way, kind, function = _most(walk.stacks), _most(walk.ways), _most(walk.families), telling(_most(walk.stacks))
-    walked, stretch = walk.walked_ns // 1_000_000, walk.stretch_ns // 1_000_000
-    evidence = [
-        Evidence("process", process, "", walk.source),
-        *belongs(who, "/proc/PID/cgroup"),
-        *of_kernel(recording, who, stack),
-        Evidence("walked", walked, "ms", walk.source),
-        Evidence("longest", stretch, "ms", walk.source),
-        Evidence("core", walk.core, "", walk.source),
-        Evidence("family", kind, "", walk.source),
-        Evidence("function", function, "", walk.source),
-        Evidence("stack", text(stack), "", walk.source),
-        Evidence("walkers", walkers, "programs that are told for it", walk.source),
-    ]
-    said = f"{process} walked memory cgroups for {walked:,} ms"
-    said += f", up to {stretch:,} ms at a stretch" if 0 < stretch < walked else ""
-    said += f", through {way}" if way else ""
-    if way:
-        evidence.append(Evidence("through", way, "", walk.source))
-    if walk.spun_ns:
-        spun = walk.spun_ns / max(1, sum(walk.stacks.values()))
-        evidence.append(Evidence("spun on a lock", round(spun, 3), "of its walk", walk.source))
-        said += f", {spun:.0%} of it waiting for a lock" if spun >= 0.5 else ""
-    if walk.share is not None:
-        evidence.append(Evidence("share", round(walk.share, 3), "of its samples", walk.source))
-        said += f": {walk.share:.0%} of its samples"
-    if walk.core_share is not None:
-        evidence.append(Evidence("core share", round(walk.core_share, 3), "of the core's samples meanwhile", walk.source))
-    said += f", most on core {walk.core} ({function})"
+    process = process_of(who) if len(pids) == 1 else Process(name, who.pid, len(pids) - 1)
+    stack = _most(walk.stacks)
+    facts = MemcgWalk(
+        subject=who.unit or owner(who.cgroup).unit or str(process),
+        seen_in=walk.source,
+        walker=offender(recording, who, walk.source, stack, process),
+        walked_ms=walk.walked_ns // 1_000_000,
+        longest_ms=walk.stretch_ns // 1_000_000,
+        core=walk.core,
+        family=_most(walk.families),
+        function=telling(stack),
+        stack=innermost(stack),
+        walkers=walkers,
+        through=_most(walk.ways),
+        lock_ratio=walk.spun_ns / max(1, sum(walk.stacks.values())),
+        samples_ratio=walk.share,
+        core_ratio=walk.core_share,
+    )
     spans = tuple(sorted(walk.spans, key=lambda span: (span.start, span)))
-    start, end = spans[0].start, max(span.end for span in spans)
-    subject = who.unit or owner(who.cgroup).unit or process
-    return Finding(KIND, subject, severity, start, end, said, tuple(evidence), spans)
+    return Finding(facts, severity, spans[0].start, max(span.end for span in spans), spans)
 
 
 def _most(counted: Counter[Counted]) -> Counted:
     return max(counted, key=lambda each: (counted[each], each))
+
+
+def _saturates(walk: Finding[MemcgWalk], core: Finding[CoreSaturated]) -> Judged:
+    there = [span for span in walk.spans if span.core == core.facts.core]
+    share = overlap_ns(there, core.spans) / max(1, total_ns(core.spans))
+    seen = core.facts.walk_ratio if core.facts.looked else 0.0
+    if walk.spans and not there:
+        seen = 0.0  # another program walked there
+    share = max(share, seen)
+    if share < HARDLY:
+        return None
+    through = f" through {walk.facts.through}" if walk.facts.through else ""
+    said = f"{walk.facts.walker.process} walked them there{through} in"
+    if share >= MOSTLY:
+        return (0.99 if share >= NEARLY else 0.95), f"{said} {share:.0%} of that time"
+    return 0.4, f"{said} only {share:.0%} of that time"
+
+
+def _starves(walk: Finding[MemcgWalk], napi: Finding[NapiStarved]) -> Judged:
+    cores = {span.core for span in napi.spans}
+    there = [span for span in walk.spans if span.core in cores]
+    share = overlap_ns(there, napi.spans) / max(1, total_ns(napi.spans))
+    said = f"{walk.facts.walker.process} walked memory cgroups"
+    if share >= MOSTLY and napi.facts.steal_ratio < MOSTLY:
+        sure = 0.97 if share >= NEARLY else 0.93
+        return sure, f"{said} on that core in {share:.0%} of the time in which the poll was late"
+    return held_by(napi, napi.facts.work.memcg_walk_ratio, said)
+
+
+def _locks_up(walk: Finding[MemcgWalk], lockup: Finding[SoftLockup]) -> Judged:
+    return in_the_trace(lockup.facts.work.memcg_walk_ratio, "memory cgroups are walked")
+
+
+def _culprits(walk: Finding[MemcgWalk], case: Case) -> Iterator[Culprit]:
+    """All walkers, but only where the dead are known to be few: else it is the one that left them."""
+    from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak  # late: causes import their effects
+    from exhume.findings.zombie_memcgs import ZombieMemcgs
+
+    zombies = case.of(ZombieMemcgs, serious=False)
+    few_dead = ZombieMemcgs.kind in case.ruled_out or (zombies and not any(each.serious for each in zombies))
+    if not few_dead or case.of(CgroupDirsLeak):
+        return
+    walks = sorted(case.of(MemcgWalk), key=lambda each: -each.facts.walked_ms) or [walk]
+    whole = sum(each.facts.walked_ms for each in walks)
+    for each in walks:
+        if not each.facts.walker.of_kernel:  # also those that wait for a lock meanwhile: all of them ask
+            yield Culprit(each.facts.walker.name, each.facts.walked_ms / max(1, whole))
+
+
+def _steps(walk: Finding[MemcgWalk], case: Case) -> Iterator[Step]:
+    from exhume.findings.zombie_memcgs import ZombieMemcgs  # late: causes import their effects
+
+    if not case.of(ZombieMemcgs):
+        yield Step("exhume zombies says how many groups there are to walk, and whose")
+
+
+KIND = Kind(
+    facts=MemcgWalk,
+    detect=detect,
+    role="condition",
+    title=lambda finding: f"walks of memory cgroups by {finding.facts.walker.process}",
+    rules=(
+        Rule(MemcgWalk, CoreSaturated, _saturates, "the core being full while nobody walks"),
+        Rule(MemcgWalk, NapiStarved, _starves, "late polls while nobody walks"),
+        Rule(MemcgWalk, SoftLockup, _locks_up, "a lockup without a walk in its trace"),
+    ),
+    culprits=_culprits,
+    steps=_steps,
+)

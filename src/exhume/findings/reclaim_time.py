@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from exhume.findings.stretches import SECOND_NS, Steps, growth
 from exhume.recording.recording import Recording
 
 PROBES = "latency-reclaim"
-WAITED = "of the time"
 # Fewer samples of a group that reclaim do not tell for whom.
 _FEWEST = 5
 Parts = Iterable[tuple[int, int]]
@@ -47,37 +46,43 @@ def direct(recording: Recording) -> tuple[Steps, str] | None:
     return Steps(edges, amount, per), "latency probes: from its begin to its end, sleep included"
 
 
-def shares(recording: Recording, parts: Parts) -> dict[str, float]:
-    """Of all cores' time meanwhile: kswapd's, what was asked for, and compaction's, which tasks wait for like for reclaim; of
-    reclaim, what only went from group to group."""
+class Shares(NamedTuple):
+    """What the stack samples show beside direct reclaim, as shares of all cores' time."""
+
+    kswapd_ratio: float
+    asked_ratio: float
+    """Reclaim that a program asked for by a write to a file."""
+    compaction_ratio: float
+    """Tasks wait for it as they wait for reclaim."""
+    walk_ratio: float | None
+    """Of the samples in reclaim, those that only go from one memory cgroup to the next. None without any."""
+
+
+def shares(recording: Recording, parts: Parts) -> Shares | None:
+    """None without samples."""
     seen = sampled(recording)
     if seen is None:
-        return {}
+        return None
     parts = list(parts)
-    here = seen.during(parts)
-    reclaims = here & (seen.reclaims > 0)
-    found = {
-        "kswapd": seen.steps(seen.reclaims == BY_KSWAPD).mean(parts),
-        "asked": seen.steps(seen.reclaims == BY_ORDER).mean(parts),
-        "compaction": seen.steps(seen.doing(COMPACTION)).mean(parts),
-    }
-    if count := int(reclaims.sum()):
-        found["walk"] = int((reclaims & seen.doing(WALK)).sum()) / count
-        found["samples"] = float(count)
-    return found
+    reclaims = seen.during(parts) & (seen.reclaims > 0)
+    count = int(reclaims.sum())
+    return Shares(
+        seen.steps(seen.reclaims == BY_KSWAPD).mean(parts),
+        seen.steps(seen.reclaims == BY_ORDER).mean(parts),
+        seen.steps(seen.doing(COMPACTION)).mean(parts),
+        int((reclaims & seen.doing(WALK)).sum()) / count if count else None,
+    )
 
 
 class Place(NamedTuple):
-    cgroup: str
-    share: float
-    of: str
-    source: str
-    limit: bool = False
-    """It was seen that the group is at its own limit. Otherwise it waits for memory that others may have taken."""
+    """The cgroup that waits or reclaims most."""
 
-    @property
-    def what(self) -> str:
-        return "waited there" if self.of == WAITED else "its share"
+    cgroup: str
+    ratio: float
+    """By pressure: of the time. By the probes: of the time spent on reclaim. By the samples: of those in reclaim."""
+    by: Literal["pressure", "probes", "samples"]
+    at_limit: bool = False
+    """It was seen that the group is at its own limit. Otherwise it waits for memory that others may have taken."""
 
 
 def where(recording: Recording, parts: Parts, least: float, quiet: bool) -> Place | None:
@@ -92,7 +97,7 @@ def where(recording: Recording, parts: Parts, least: float, quiet: bool) -> Plac
     if place is None:
         return None
     sampled_so = seen is not None and _sampled_at_limit(seen, parts, place.cgroup)
-    return place._replace(limit=quiet or sampled_so or _probed_at_limit(recording, parts, place.cgroup))
+    return place._replace(at_limit=quiet or sampled_so or _probed_at_limit(recording, parts, place.cgroup))
 
 
 def _probed_at_limit(recording: Recording, parts: list[tuple[int, int]], cgroup: str) -> bool:
@@ -127,7 +132,7 @@ def _by_pressure(recording: Recording, parts: list[tuple[int, int]], least: floa
     cgroup = max(found, key=lambda name: (name.count("/"), waits[name], name), default="")
     if not cgroup or waits[cgroup] < least:
         return None
-    return Place(cgroup, waits[cgroup], WAITED, "memory.pressure some, the most of all groups")
+    return Place(cgroup, waits[cgroup], "pressure")
 
 
 def _by_probes(recording: Recording, parts: list[tuple[int, int]]) -> Place | None:
@@ -145,7 +150,7 @@ def _by_probes(recording: Recording, parts: list[tuple[int, int]]) -> Place | No
     cgroup = max(spent, key=lambda name: (spent[name], name))
     if spent[cgroup] < total / 2:
         return None
-    return Place(cgroup, spent[cgroup] / total, "of the time spent on reclaim", "latency probes, by cgroup")
+    return Place(cgroup, spent[cgroup] / total, "probes")
 
 
 def _by_samples(seen: Sampled | None, parts: list[tuple[int, int]]) -> Place | None:
@@ -154,7 +159,7 @@ def _by_samples(seen: Sampled | None, parts: list[tuple[int, int]]) -> Place | N
     found = seen.by_cgroup(seen.during(parts) & seen.direct)
     if not found or found[0][1] < 0.5:
         return None
-    return Place(*found[0], "of the samples in reclaim", "stack samples")
+    return Place(*found[0], "samples")
 
 
 def _rows(recording: Recording) -> list[_Row]:

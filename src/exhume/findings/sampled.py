@@ -48,8 +48,8 @@ def made_up(recording: Recording) -> str:
 
 
 def _off(recording: Recording, source: str) -> str:
-    row = recording.sources().get(source)
-    return str(row["reason"]) if row is not None and row["state"] == "off" else ""
+    state = recording.source(source)
+    return state.reason if state is not None and not state.up else ""
 
 
 def unfit(recording: Recording) -> str:

@@ -12,6 +12,7 @@ from exhume.findings.held import Who, stack_of, threads_of
 from exhume.findings.kernel_work import FLUSH, IDLE, RECLAIM, UNKNOWN, WALK, Work
 from exhume.findings.sampled import unfit
 from exhume.findings.stretches import SECOND_NS, Floats, Steps
+from exhume.findings.subjects import Process
 from exhume.recording.recording import Ints, Recording
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -38,7 +39,7 @@ BY_KSWAPD, BY_TASK, BY_ORDER, BY_LIMIT = 1, 2, 3, 4
 class Whose(NamedTuple):
     """Of some samples, those of one program: all processes of one name in one cgroup."""
 
-    process: str
+    process: Process
     cgroup: str
     share: float
 
@@ -137,8 +138,7 @@ def most(found: Sequence[tuple[Who, int]], total: int) -> Whose | None:
         return None
     key = max(counted, key=lambda each: (counted[each], each))
     pid = max(pids[key], key=lambda each: (pids[key][each], -each))
-    others = len(pids[key]) - 1
-    return Whose(f"{key[0]} [{pid}]" if not others else f"{key[0]} [{pid} and {others} more]", key[1], counted[key] / total)
+    return Whose(Process(key[0], pid, len(pids[key]) - 1), key[1], counted[key] / total)
 
 
 def sampled(recording: Recording) -> Sampled | None:

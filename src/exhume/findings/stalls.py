@@ -92,7 +92,7 @@ def _told(recording: Recording) -> tuple[tuple[Event, bool], ...]:
     known: dict[tuple[int | None, int, int | None], Event] = {}
     latest: dict[tuple[str, int | None], int] = {}
     for event in events(recording, "stall", "stall-begins"):
-        core, start, tid = key = event.number("cpu"), event.number("start_ns") or event.time, event.number("tid")
+        core, start, tid = key = event.integer("cpu"), event.integer("start_ns") or event.time, event.integer("tid")
         known[key] = max(known[key], event, key=_last_word) if key in known else event
         waits = ("core", core) if tid is None else ("thread", tid)
         latest[waits] = max(start, latest.get(waits, start))
@@ -113,11 +113,11 @@ def _order(stall: Stall) -> tuple[object, ...]:
 
 
 def _stall(event: Event, end: int, files: Walks) -> Stall | None:
-    length = (event.number("us") or 0) * 1000
+    length = (event.integer("us") or 0) * 1000
     start = event.time - length
     if not 0 < length <= end - start <= _LONGEST_NS or abs(end) >= _FURTHEST_NS:
         return None
-    number = event.number
+    number = event.integer
     who, did, stack = _told_holder(event, files)
     return Stall(
         event.fields.get("what", ""),
@@ -138,13 +138,13 @@ def _stall(event: Event, end: int, files: Walks) -> Stall | None:
 
 
 def _told_holder(event: Event, files: Walks) -> tuple[Who | None, Work, tuple[str, ...]]:
-    tid = event.number("offender_tid")
+    tid = event.integer("offender_tid")
     if tid is None:
         return None, UNKNOWN, ()
     if tid == 0:
         return REST, IDLE, ()
     fields = event.fields
-    who = Who(fields.get("offender_comm", ""), event.number("offender_pid") or 0, tid, fields.get("offender_cgroup", ""))
+    who = Who(fields.get("offender_comm", ""), event.integer("offender_pid") or 0, tid, fields.get("offender_cgroup", ""))
     stack = tuple(name for name in fields.get("stack", "").split(";") if name)
     did = work(stack, files) if stack else NETWORK if of_network(who) else UNKNOWN
     return blamed(who, did), did, stack

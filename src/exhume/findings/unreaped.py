@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from exhume.findings.subjects import Process
 from exhume.node.owners import owner
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -25,7 +26,11 @@ class Parent:
     cgroup: str
 
     def __str__(self) -> str:
-        return f"{printable(self.comm)} [{self.pid}]" if self.comm else f"PID {self.pid}"
+        return str(self.pid)
+
+    @property
+    def process(self) -> Process:
+        return Process(printable(self.comm), self.pid)
 
     @property
     def unit(self) -> str:

@@ -11,6 +11,10 @@ STAT: Final = "memory.stat"
 RSTAT: Final = "rstat flush"
 CHARGE: Final = "charge/limit"
 RECLAIM: Final = "reclaim"
+# Files by which reclaim is requested of one group and all below it.
+MEMORY_RECLAIM: Final = "memory.reclaim"
+FORCE_EMPTY: Final = "memory.force_empty"
+REQUESTED_BELOW: Final = (MEMORY_RECLAIM, FORCE_EMPTY)
 
 
 def _named(text: str) -> frozenset[str]:
@@ -32,8 +36,8 @@ _CHARGE: Final = of.CHARGE
 _THROUGH: Final = (
     ("memory.numa_stat", _NUMA_STAT),
     ("memory.stat", _STAT),
-    ("memory.reclaim", _named("memory_reclaim user_proactive_reclaim")),  # mm/memcontrol.c, vmscan.c since 6.17
-    ("memory.force_empty", _named("mem_cgroup_force_empty_write mem_cgroup_force_empty")),
+    (MEMORY_RECLAIM, _named("memory_reclaim user_proactive_reclaim")),  # mm/memcontrol.c, vmscan.c since 6.17
+    (FORCE_EMPTY, _named("mem_cgroup_force_empty_write mem_cgroup_force_empty")),
     ("a write to its limit", _named("mem_cgroup_resize_max mem_cgroup_resize_limit memory_max_write memory_high_write")),
     ("cpu.stat", _named("cpu_stat_show cgroup_base_stat_cputime_show")),  # kernel/cgroup/cgroup.c, rstat.c
     ("drop_caches", _named("drop_caches_sysctl_handler drop_slab drop_slab_node")),  # fs/drop_caches.c

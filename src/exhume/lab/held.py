@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from exhume.lab.scenario import Truth
+from exhume.verdict.report import Report
 
 # Names of somebody: a cgroup, a unit, a process with its number. "core 1", "eth0" and "node" are things, which nobody accuses.
 _SOMEBODY = re.compile(r"/.+|\S+\.(service|scope|slice|socket|timer)|.+ \[\d+.*\].*", re.DOTALL)
@@ -26,16 +26,16 @@ class Held:
         return self.cause_right and self.culprit_right and self.health_right and not self.accused
 
 
-def held(truth: Truth, report: dict[str, Any]) -> Held:
-    """`report` is as `exhume diagnose --json` prints it; the truth has the run's name in it."""
-    verdict = report["verdict"]
-    cause, subject = verdict["cause"], str(verdict["subject"] or "")
-    culprits = [str(culprit["subject"]) for culprit in verdict["culprits"]]
+def held(truth: Truth, report: Report) -> Held:
+    """The truth has the run's name in it."""
+    verdict = report.verdict
+    cause, subject = verdict.cause, verdict.subject
+    culprits = [culprit.subject for culprit in verdict.culprits]
     cause_right = cause == truth.cause or (cause is not None and cause in truth.also_right)
     return Held(
         cause_right,
         _culprit_right(truth, cause, subject, culprits),
-        report["health"] in truth.health,
+        report.health in truth.health,
         tuple(_accused(truth, cause, subject, culprits, cause_right)),
     )
 

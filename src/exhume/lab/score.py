@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, UsageError
 from exhume.lab.held import Held, held
 from exhume.lab.scenario import Felt, Scenario, Settings, Truth, passing
 from exhume.lab.workshop import Lab
 from exhume.python import python
+from exhume.recording.recording import Node
 from exhume.text import from_json
+from exhume.verdict.report import Report, Verdict
+from exhume.verdict.report import from_json as report_of
 
 SCHEMA: Final = "exhume.score/1"
 # Until it has read every source once: zombies are named and directories counted once a minute.
@@ -25,8 +28,6 @@ _SETTLES_S = 2.0
 _PATIENCE_S = 60
 # A recorder that nobody stops any more ends by itself.
 _LONGEST_S = 300
-
-Report = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Run:
     """Falsely, in any verdict."""
     broken: tuple[str, ...]
     """What the incident itself did not do as promised."""
-    ground: Report
+    ground: dict[str, Any]
     """The truth and what was measured, as `exhume lab run --json` prints it."""
 
     @property
@@ -51,14 +52,14 @@ class Run:
         return self.held.right and not self.accused
 
     def as_json(self) -> dict[str, Any]:
-        verdict = self.report["verdict"]
+        verdict = self.report.verdict
         return {
-            "cause": verdict["cause"],
-            "subject": verdict["subject"],
-            "culprits": [culprit["subject"] for culprit in verdict["culprits"]],
-            "confidence": verdict["confidence"],
-            "health": self.report["health"],
-            "summary": verdict["summary"],
+            "cause": verdict.cause,
+            "subject": verdict.subject,
+            "culprits": [culprit.subject for culprit in verdict.culprits],
+            "confidence": verdict.confidence,
+            "health": self.report.health,
+            "summary": verdict.summary,
             "cause_right": self.held.cause_right,
             "culprit_right": self.held.culprit_right,
             "health_right": self.held.health_right,
@@ -68,7 +69,7 @@ class Run:
             "printed": [
                 {
                     "seconds": seconds,
-                    **{name: report["verdict"][name] for name in ("cause", "subject", "confidence", "summary")},
+                    **{name: getattr(report.verdict, name) for name in ("cause", "subject", "confidence", "summary")},
                 }
                 for seconds, report in self.printed
             ],
@@ -111,8 +112,8 @@ class Recorder:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             now = time.monotonic()
-            with suppress(ValueError, KeyError):
-                self._printed.append((now, from_json(line)["report"]))
+            with suppress(ValueError, KeyError, UsageError):
+                self._printed.append((now, report_of(from_json(line)["report"])))
 
     def stop(self) -> list[tuple[float, Report]]:
         """The verdicts that it printed, and when."""
@@ -136,17 +137,15 @@ def diagnosis(path: Path) -> Report:
     command = python("-m", "exhume", "diagnose", str(path), "--json")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     try:
-        report: Report = from_json(done.stdout)
-    except ValueError:
+        return report_of(from_json(done.stdout))
+    except (ValueError, UsageError):
         said = done.stderr.strip().rpartition("\n")[2]
         return no_report(f"it could not be diagnosed: {said or f'exit code {done.returncode}'}")
-    return report
 
 
 def no_report(why: str) -> Report:
     """In the place of one: wrong about everything but that nobody is to blame."""
-    verdict: Report = {"cause": None, "subject": "", "confidence": 0.0, "summary": why, "culprits": []}
-    return {"health": "unknown", "verdict": verdict}
+    return Report(Node("", "", "", "none", 0), "", "", "unknown", Verdict(None, "", 0.0, why), (), {}, ())
 
 
 def score_run(
@@ -187,7 +186,9 @@ def score_run(
     return judged(scenario.truth.of(run), ground, diagnosis(path), printed, since)
 
 
-def judged(truth: Truth, ground: Report, report: Report, printed: Sequence[tuple[float, Report]], since: float | None) -> Run:
+def judged(
+    truth: Truth, ground: dict[str, Any], report: Report, printed: Sequence[tuple[float, Report]], since: float | None
+) -> Run:
     """`since`: when it was first felt, on the clock of what was printed."""
     broken = tuple(promise["what"] for promise in ground["promises"] if not promise["kept"])
     final = held(truth, report)

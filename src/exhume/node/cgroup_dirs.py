@@ -7,6 +7,7 @@ from exhume.node.cgroups import Hierarchy, Tree
 from exhume.node.processes import INIT_PID_NAMESPACE
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Limit, Reasons
 from exhume.text import from_path
 
 # Only the parents with the most children are looked into, and of each only a sample, spread evenly.
@@ -22,7 +23,7 @@ class CgroupDirs:
         self._root = root
         self._tree = tree
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         hierarchy = self._tree.layout.of("memory") or self._tree.layout.unified
         if hierarchy is None:
             raise Unreadable("no cgroup hierarchy is mounted here")
@@ -48,8 +49,8 @@ class CgroupDirs:
                 from_path(empty[0]) if empty else "",
             )
         if not walk.complete:
-            return f"more than {walk.directories:,} directories: a part was looked at"
-        return ""
+            return (Limit(f"more than {walk.directories:,} directories: a part was looked at"),)
+        return ()
 
     def _empty(self, hierarchy: Hierarchy, leaf: str) -> bool:
         """v2 says it in cgroup.events; v1 by an empty list of processes, which is short to read exactly when it is empty."""

@@ -20,6 +20,7 @@ from exhume.node.facts import online_cpus
 from exhume.node.root import Root
 from exhume.node.zombie_groups import Shapes
 from exhume.recording.recording import Recording, Table
+from exhume.recording.source_state import Limit, Reasons
 from exhume.text import decode
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class CgroupEvents:
             self._tracepoints.close()
             self._tracepoints = None
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         self.open()
         assert self._tracepoints is not None
         table = recording["cgroup_events"]
@@ -107,7 +108,7 @@ class CgroupEvents:
                 table.add(event.time, kind, said.hierarchy, said.id, said.level, said.path, pid, comm)
         lost = self._tracepoints.lost
         recording.count(time, "cgroup_events_lost", lost)
-        return self._note(lost)
+        return self._notes(lost)
 
     def _row(self, hit: Hit) -> "tuple[str, Said] | None":
         kind, layout = self._kinds.get(tracepoint_of(hit.raw), ("", None))
@@ -133,13 +134,13 @@ class CgroupEvents:
             return decode(self._root.read(f"proc/{pid}/comm", 64).rstrip(b"\n"))
         return ""
 
-    def _note(self, lost: int) -> str:
+    def _notes(self, lost: int) -> Reasons:
         notes = []
         if lost:
-            notes.append(f"{lost:,} events were lost, too many came at once: some that look like zombies may not be")
+            notes.append(Limit(f"{lost:,} events were lost, too many came at once: some that look like zombies may not be"))
         if self._damaged:
-            notes.append(f"{self._damaged:,} events could not be understood")
-        return "; ".join(notes)
+            notes.append(Limit(f"{self._damaged:,} events could not be understood"))
+        return tuple(notes)
 
 
 class Said(NamedTuple):

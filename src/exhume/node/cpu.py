@@ -13,6 +13,7 @@ from exhume.node.cpu_list import cpu_list
 from exhume.node.root import LARGEST, Root, unreadable
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import CPU_STATES
+from exhume.recording.source_state import Limit, Note, Reasons
 
 _STATES = len(CPU_STATES)
 _CORE = rb"cpu\d{1,6}(?: \d{1,18}){10}"
@@ -37,7 +38,7 @@ class Cpu:
         self._taken: list[tuple[int, bytes]] = []
         self.every_ns = EVERY_NS
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         start = clock.thread_time_ns()
         if not self._costs:
             self._tickless(recording, time)
@@ -46,11 +47,10 @@ class Cpu:
             self._costs.append(clock.thread_time_ns() - start)
             self.every_ns = max(EVERY_NS, round(min(self._costs) / DEAREST))
         if self.every_ns == EVERY_NS:
-            return ""
-        return (
-            f"read every {self.every_ns / 1e6:.0f} ms only, because a reading takes {min(self._costs) / 1e6:.1f} ms: "
-            "shorter bursts are not seen"
-        )
+            return ()
+        takes = f"a reading takes {min(self._costs) / 1e6:.1f} ms"
+        said = f"read every {self.every_ns / 1e6:.0f} ms only, because {takes}: shorter bursts are not seen"
+        return (Limit(said) if self.every_ns >= 2 * EVERY_NS else Note(said),)
 
     def take(self, time: int) -> bytes:
         """Read now, for `give` to make rows of later: a recorder that wakes ten times a second does as little as it can. What

@@ -11,6 +11,7 @@ from typing import Literal
 from exhume.errors import Unreadable
 from exhume.node.root import LARGEST, Root
 from exhume.recording.recording import Labels, Recording
+from exhume.recording.source_state import Limit, Reasons
 from exhume.text import decode
 
 _LONGEST_COUNT = 18  # digits that fit a signed 64 bit number whatever they are
@@ -50,7 +51,7 @@ class Interrupts:
         self._root = root
         self._table = CpuTable("proc/interrupts")
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         raw = self._root.read("proc/interrupts")
         for row, cells in self._table.changes(raw):
             if row.text is None:
@@ -58,7 +59,7 @@ class Interrupts:
             irq, device = decode(row.name), row.text
             add_changes(recording, time, self._table, cells, "interrupts", (("device", device), ("irq", irq)))
         self._table.time = time
-        return "" if len(raw) < LARGEST else f"only the first {LARGEST >> 20} MiB of /proc/interrupts were read"
+        return () if len(raw) < LARGEST else (Limit(f"only the first {LARGEST >> 20} MiB of /proc/interrupts were read"),)
 
 
 @dataclass(slots=True)

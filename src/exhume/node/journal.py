@@ -14,6 +14,7 @@ from exhume.node.journal_json import unit_entry
 from exhume.node.journal_units import FIELDS, IDS
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Limit, Reasons
 from exhume.text import decode, printable
 
 DEADLINE_S = 1.5
@@ -31,7 +32,7 @@ class UnitJournal:
         self._root = root
         self._cursor = ""
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         if not self._root.same_kernel():
             raise Unreadable("the journal's clock is the running kernel's, and this root is another's")
         boot = decode(self._root.read("proc/sys/kernel/random/boot_id", 64)).strip().replace("-", "")
@@ -43,7 +44,8 @@ class UnitJournal:
                 recording["events"].add(moment, *entry.said)
         if entries:
             self._cursor = entries[-1].cursor
-        return f"only the last {MOST_ENTRIES:,} entries on units were taken" if len(entries) >= MOST_ENTRIES else ""
+        all_of_them = len(entries) < MOST_ENTRIES
+        return () if all_of_them else (Limit(f"only the last {MOST_ENTRIES:,} entries on units were taken"),)
 
     def _asked(self) -> bytes:
         """Matches of one field are any of them, those of different fields all (journalctl(1))."""

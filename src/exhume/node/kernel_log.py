@@ -16,6 +16,7 @@ from exhume.node.kernel_traces import TraceFilter
 from exhume.node.log_prefixes import Prefixes
 from exhume.node.root import Root, unreadable
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Limit, Note, Reasons
 from exhume.text import decode
 
 _PATH = "dev/kmsg"
@@ -66,7 +67,7 @@ class KernelLog:
         self._lost = 0
         self._damaged = 0
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         if self._fd < 0 and self._text is None:
             self._begin()
         if self._since_usec < 0:
@@ -94,7 +95,7 @@ class KernelLog:
         self._of_programs.tell(recording, time)
         if self._next_seq is not None:
             recording.count(time, "printk_seq", self._next_seq)
-        return self._note(taken)
+        return self._notes(taken)
 
     def _begin(self) -> None:
         """The device; where that cannot be opened, as in most containers, what syslog(2) gives of the same kernel's log."""
@@ -156,17 +157,17 @@ class KernelLog:
             self._bytes += size
         return taken
 
-    def _note(self, taken: int) -> str:
-        notes = []
+    def _notes(self, taken: int) -> Reasons:
+        notes: list[Limit | Note] = []
         if self._lost:
-            notes.append(f"{self._lost:,} records were overwritten before they could be read")
+            notes.append(Limit(f"{self._lost:,} records were overwritten before they could be read"))
         if self._impostors:
-            notes.append(f"{self._impostors:,} lines that look like the kernel's were written by a program: not believed")
+            notes.append(Note(f"{self._impostors:,} lines that look like the kernel's were written by a program: not believed"))
         if self._damaged:
-            notes.append(f"{self._damaged:,} records could not be understood")
+            notes.append(Limit(f"{self._damaged:,} records could not be understood"))
         if taken >= _MOST:
-            notes.append(f"stopped after {_MOST:,} records, the rest comes next")
-        return "; ".join(notes)
+            notes.append(Note(f"stopped after {_MOST:,} records, the rest comes next"))
+        return tuple(notes)
 
 
 def _open(root: Root) -> int:

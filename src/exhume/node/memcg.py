@@ -8,6 +8,7 @@ from exhume.errors import Unreadable
 from exhume.node.cgroups import Hierarchy, Tree
 from exhume.node.root import Root, key_values
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import ContainerOnly, Limit, Note, Reasons
 from exhume.text import from_path
 
 # cgroup.stat files read to find below which directory the dying ones were.
@@ -39,15 +40,15 @@ class Memcg:
         self._seen, self._again = count, AT_LATEST
         return True
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         hierarchy = self._tree.layout.of("memory")
         if hierarchy is None:
             raise Unreadable("no hierarchy with the memory controller is mounted (cgroup_disable=memory, or hidden here)")
-        if hierarchy.version == 2 and (note := self._by_cgroup_stat(recording, time, hierarchy)) is not None:
-            return note
+        if hierarchy.version == 2 and (notes := self._by_cgroup_stat(recording, time, hierarchy)) is not None:
+            return notes
         return self._by_subtraction(recording, time, hierarchy)
 
-    def _by_cgroup_stat(self, recording: Recording, time: int, hierarchy: Hierarchy) -> str | None:
+    def _by_cgroup_stat(self, recording: Recording, time: int, hierarchy: Hierarchy) -> Reasons | None:
         """v2 from 4.14: every directory tells how many live and dying ones it has below it."""
         stat = self._cgroup_stat(hierarchy.path)
         if "nr_dying_descendants" not in stat:
@@ -65,8 +66,8 @@ class Memcg:
         for path, below in self._below:
             table.add(time, from_path(path), *below, sum(below), method, scope, 1)
         if not hierarchy.whole:
-            return "only this container's part of the hierarchy is visible: zombies elsewhere on the node are not counted"
-        return "counted by cgroup.stat" + ("" if exact else ", which counts the dying groups of every controller")
+            return (ContainerOnly("hierarchy", "zombies elsewhere on the node are not counted"),)
+        return (Note("counted by cgroup.stat" + ("" if exact else ", which counts the dying groups of every controller")),)
 
     def _parents(self, hierarchy: Hierarchy, exact: bool) -> list[tuple[str, tuple[int, int]]]:
         """Follow the dying ones down from the root: only directories that have some below them are looked into."""
@@ -89,7 +90,7 @@ class Memcg:
                         queue.append(path)
         return found
 
-    def _by_subtraction(self, recording: Recording, time: int, hierarchy: Hierarchy) -> str:
+    def _by_subtraction(self, recording: Recording, time: int, hierarchy: Hierarchy) -> Reasons:
         """v1: the kernel counts live and dying together, the directories are the live ones. Only subtracted when both cover
         the same root: in a cgroup namespace /proc/cgroups still counts the node, the directories only the container."""
         total = self._node_total()
@@ -98,14 +99,13 @@ class Memcg:
         dying = max(0, total - walk.directories) if hierarchy.whole and total >= 0 else -1
         recording["memcg"].add(time, "/", walk.directories, dying, total, "proc-cgroups", scope, 1 if walk.complete else 0)
         if not hierarchy.whole:
-            return (
-                "only this container's part of the hierarchy is visible: the node's zombies cannot be told from its live groups"
-            )
+            return (ContainerOnly("hierarchy", "the node's zombies cannot be told from its live groups"),)
         if total < 0:
             raise Unreadable("/proc/cgroups has no row for memory, so the dying groups of a v1 hierarchy cannot be counted")
         if not walk.complete:
-            return f"more than {walk.directories:,} directories, counting stopped: zombies are at most the difference"
-        return "counted by /proc/cgroups less the directories"
+            more = f"more than {walk.directories:,} directories"
+            return (Limit(f"{more}, counting stopped: zombies are at most the difference"),)
+        return (Note("counted by /proc/cgroups less the directories"),)
 
     def _cgroup_stat(self, path: str) -> dict[str, int]:
         try:

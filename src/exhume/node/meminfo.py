@@ -3,6 +3,7 @@
 from exhume.errors import Unreadable
 from exhume.node.root import Root, key_values
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 
 _NAMES = frozenset(
     "MemTotal MemFree MemAvailable Cached Shmem SwapTotal SwapFree Dirty Writeback Slab SReclaimable SUnreclaim "
@@ -17,7 +18,7 @@ class Meminfo:
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         found = False
         for name, kib in key_values(self._root.read("proc/meminfo", 1 << 16)):
             if name in _NAMES and kib < 1 << 53:
@@ -25,4 +26,4 @@ class Meminfo:
                 found = True
         if not found:
             raise Unreadable("/proc/meminfo has none of the fields that are looked for")
-        return ""
+        return ()

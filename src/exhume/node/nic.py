@@ -17,6 +17,7 @@ from exhume.node import nic_rows
 from exhume.node.nic_map import MOST_DEVICES, PATIENCE_S, Kind, read_plain
 from exhume.node.root import Root
 from exhume.recording.recording import Labels, Recording, labels
+from exhume.recording.source_state import ContainerOnly, Limit, Reasons
 from exhume.text import decode, from_path
 
 # What does not change is said again after so long: of very many series a recorder carries on those that it heard of last.
@@ -107,7 +108,7 @@ class Nic:
         """Why ethtool is not asked, once that is known."""
         self._asking: threading.Thread | None = None
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         found = self._devices()
         if not found:
             raise Unreadable("/sys/class/net has no device with hardware behind it; a container often sees none")
@@ -117,10 +118,9 @@ class Nic:
         for device, _ in devices:
             self._add(recording, time, device, answers)
         self._add_map(recording, time, devices, answers)
-        notes = [*answers.notes, self._view()]
-        if len(found) > len(devices):
-            notes.append(f"{len(devices)} of {len(found)} devices were read")
-        return "; ".join(note for note in notes if note)
+        unread = f"{len(devices)} of {len(found)} devices were read" if len(found) > len(devices) else ""
+        limits = (Limit(note) for note in (*answers.notes, unread) if note)
+        return (*limits, ContainerOnly("devices")) if self._in_container() else tuple(limits)
 
     def _devices(self) -> list[tuple[str, Kind]]:
         hardware, bonds, _ = files.kinds(self._root)
@@ -132,15 +132,15 @@ class Nic:
         self._reminded = time
         self._last = {key: value for key, value in self._last.items() if key[0] not in _STATIC}
 
-    def _view(self) -> str:
-        """Whether these are the node's devices. Init's namespace may not be looked at without its capabilities."""
+    def _in_container(self) -> bool:
+        """Whether these are not the node's devices. Init's namespace may not be looked at without its capabilities."""
         if not self._root.own:
-            return ""
+            return False
         try:
             ours, nodes = os.readlink("/proc/self/ns/net"), os.readlink(f"/{files.NODE_NAMESPACE}")
         except OSError:
-            return ""
-        return "" if ours == nodes else "sees this container's devices only"
+            return False
+        return ours != nodes
 
     def _add(self, recording: Recording, time: int, device: str, answers: _Answers) -> None:
         name = from_path(device)

@@ -6,6 +6,7 @@ from exhume.errors import Unreadable
 from exhume.node.cgroups import Tree
 from exhume.node.root import Root
 from exhume.recording.recording import Recording, labels
+from exhume.recording.source_state import Note, Reasons
 from exhume.text import from_path
 
 RESOURCES = ("cpu", "memory", "io", "irq")
@@ -23,7 +24,7 @@ class Pressure:
         self._root = root
         self._tree = tree
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         found = False
         for resource in RESOURCES:
             found |= self._add(recording, time, f"proc/pressure/{resource}", resource, "")
@@ -32,11 +33,11 @@ class Pressure:
             raise Unreadable("/proc/pressure cannot be read (kernel before 4.20, or booted without psi=1)")
         unified = self._tree.layout.unified
         if unified is None:
-            return "node only: cgroup v1 has no pressure per cgroup"
+            return (Note("node only: cgroup v1 has no pressure per cgroup"),)
         # Memory alone: reclaim inside a group's limit shows nowhere else.
         for path in self._tree.walk(unified).paths[1 : 1 + MOST_CGROUPS]:
             self._add(recording, time, f"{unified.path}{path}/memory.pressure", "memory", path)
-        return ""
+        return ()
 
     def _add(self, recording: Recording, time: int, name: str, resource: str, cgroup: str) -> bool:
         try:

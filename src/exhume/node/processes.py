@@ -15,6 +15,7 @@ from typing import NamedTuple
 from exhume.errors import Unreadable
 from exhume.node.root import Root, read_at, unreadable
 from exhume.recording.recording import Recording, labels
+from exhume.recording.source_state import ContainerOnly, Limit, Reasons
 from exhume.text import decode
 
 MOST_PROCESSES = 6_000
@@ -63,7 +64,7 @@ class Processes:
         self._cgroups: dict[tuple[int, int], str] = {}
         self.every_ns = 500_000_000
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         start = clock.thread_time_ns()
         scan = self._scan(time)
         busiest = self._busiest(self._before, scan)
@@ -77,10 +78,10 @@ class Processes:
         recording.count(time, "processes", scan.total)
         recording.count(time, "processes_defunct", defunct)
         if scan.total > MOST_PROCESSES:
-            return f"only {MOST_PROCESSES:,} of {scan.total:,} processes looked at"
+            return (Limit(f"only {MOST_PROCESSES:,} of {scan.total:,} processes looked at"),)
         if self._root.own and sees_only_a_container(self._root):
-            return "only this container's processes are visible"
-        return ""
+            return (ContainerOnly("processes"),)
+        return ()
 
     @staticmethod
     def _busiest(before: _Scan | None, now: _Scan) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from exhume.errors import Unreadable
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 
 # The largest file a reader takes in one go. /proc/interrupts of a 512-CPU machine is below 4 MiB.
 LARGEST = 8 << 20
@@ -91,15 +92,15 @@ class Root:
 class Reader(Protocol):
     """What every reader looks like: a name for the sources table, a rhythm, and one call that adds rows.
 
-    `read` returns a note for the sources table ("" when there is nothing to say: how it counted, what it had to leave out)
-    and raises Unreadable when the source cannot be seen, which switches it off and stops nothing else.
+    `read` returns notes for the sources table (how it counted, what it had to leave out: one that limits what is seen makes the
+    source partial) and raises Unreadable when the source cannot be seen, which switches it off and stops nothing else.
     """
 
     name: str
     every_ns: int
     """How often it wants to be read; 0 means once at the beginning and once at the end."""
 
-    def read(self, recording: Recording, time: int) -> str: ...
+    def read(self, recording: Recording, time: int) -> Reasons: ...
 
 
 def read_at(path: str, largest: int = LARGEST, dir_fd: int | None = None) -> bytes:

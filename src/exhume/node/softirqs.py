@@ -3,6 +3,7 @@
 from exhume.node.interrupts import CpuTable, add_changes
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 from exhume.text import decode
 
 
@@ -14,9 +15,9 @@ class Softirqs:
         self._root = root
         self._table = CpuTable("proc/softirqs")
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         # All possible CPUs have a column, online or not (show_softirqs in fs/proc/softirqs.c); those without stay at 0.
         for row, cells in self._table.changes(self._root.read("proc/softirqs")):
             add_changes(recording, time, self._table, cells, "softirqs", (("vector", decode(row.name)),))
         self._table.time = time
-        return ""
+        return ()

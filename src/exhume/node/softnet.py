@@ -4,6 +4,7 @@ from exhume.errors import Unreadable
 from exhume.node.cpu_list import cpu_list
 from exhume.node.root import Root
 from exhume.recording.recording import Labels, Recording, labels
+from exhume.recording.source_state import Limit, Note, Reasons
 
 # softnet_seq_show in net/core/net-procfs.c. Columns that are not listed have been 0 for long.
 # received_rps came with 2.6.35, flow_limit with 99bbc7074190 (3.11), backlog and CPU with 7d58e6555870 (5.10, and in
@@ -31,17 +32,17 @@ class Softnet:
         self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
         """As the kernel says it, and added up."""
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         rows = parse_softnet(self._raw())
         if not rows:
             raise Unreadable("/proc/net/softnet_stat has no line that can be read")
-        cpus, note = self._cpus(rows)
+        cpus, notes = self._cpus(rows)
         for cpu, row in zip(cpus, rows, strict=False):
             at = labels(cpu=cpu)
             for name, column in _COLUMNS.items():
                 if column < len(row) and self._last.get((name, at), (-1, 0))[0] != row[column]:
                     recording.count(time, name, self._added_up(name, at, row[column]), at)
-        return note
+        return notes
 
     def _added_up(self, name: str, at: Labels, value: int) -> int:
         """Counts are unsigned int in struct softnet_data and nobody resets them: one that is smaller than before went round."""
@@ -60,17 +61,17 @@ class Softnet:
                 pass
         return self._root.read("proc/net/softnet_stat")
 
-    def _cpus(self, rows: list[tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
+    def _cpus(self, rows: list[tuple[int, ...]]) -> tuple[tuple[int, ...], Reasons]:
         if all(len(row) > _CPU for row in rows):
-            return tuple(row[_CPU] for row in rows), ""
+            return tuple(row[_CPU] for row in rows), ()
         # Older kernels do not name the CPU; there is a row for each that is online, in order.
         try:
             online = cpu_list(self._root.read("sys/devices/system/cpu/online", 1 << 16))
         except Unreadable:
-            return tuple(range(len(rows))), "rows are numbered in order: this kernel names no core in them"
+            return tuple(range(len(rows))), (Note("rows are numbered in order: this kernel names no core in them"),)
         if len(online) != len(rows):  # a core came or went between the two reads, or a line was lost: better none than wrong
-            return (), f"{len(rows)} rows for {len(online)} cores: not read this time"
-        return online, ""
+            return (), (Limit(f"{len(rows)} rows for {len(online)} cores: not read this time"),)
+        return online, ()
 
 
 def parse_softnet(raw: bytes) -> list[tuple[int, ...]]:

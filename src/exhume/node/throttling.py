@@ -10,6 +10,7 @@ from exhume.errors import Unreadable
 from exhume.node.cgroups import Hierarchy, Tree
 from exhume.node.root import Root, key_values
 from exhume.recording.recording import Recording, labels
+from exhume.recording.source_state import ContainerOnly, Limit, Reasons
 from exhume.text import from_path
 
 # Groups asked whether they have a quota, and groups with one that are followed.
@@ -41,7 +42,7 @@ class Throttling:
         self._whole = False
         """Whether all groups there were had been asked at the last reading: one that is not among them was made since."""
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         hierarchy = self._tree.layout.of("cpu")
         if hierarchy is None:
             raise Unreadable("no hierarchy with the cpu controller is mounted here")
@@ -58,13 +59,13 @@ class Throttling:
         recording.count(time, "cpu_quota_groups", len(limited))
         self._before, self._whole = time, walk.complete and len(walk.paths) <= MOST_CGROUPS
         if followed < len(limited):
-            return f"{len(limited) - followed:,} of {len(limited):,} groups with a quota were left out"
+            return (Limit(f"{len(limited) - followed:,} of {len(limited):,} groups with a quota were left out"),)
         seen = min(len(walk.paths), MOST_CGROUPS)
         if not walk.complete or walk.directories > seen:
-            return f"{seen:,} of at least {walk.directories:,} groups looked at"
+            return (Limit(f"{seen:,} of at least {walk.directories:,} groups looked at"),)
         if not hierarchy.whole:
-            return "only this container's part of the hierarchy is visible"
-        return ""
+            return (ContainerOnly("hierarchy"),)
+        return ()
 
     def _ask(self, hierarchy: Hierarchy, paths: tuple[str, ...]) -> set[str]:
         """Of groups that are new and now and then of all, whether they have a quota. Returns those made since the last time."""

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from exhume.errors import Unreadable
+from exhume.errors import NotPresent, Unreadable
 from exhume.node.root import Root
 from exhume.node.unit_needs import QUESTIONS, UNASKED, needed_by
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Limit, Reasons
 from exhume.text import decode, printable
 
 BUS = "run/dbus/system_bus_socket"
@@ -105,14 +106,14 @@ class Units:
         self._needs: dict[str, tuple[str, str]] = {}
         """Whether it is enabled and who needs it, of those that were asked before."""
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         deadline = clock.monotonic() + DEADLINE_S
         with connected(self._root, deadline) as bus:
             services = list_services(bus)
             asked = sorted((s for s in services if not s.settled), key=lambda s: s.active == "active")
-            answers, note = _properties(bus, asked, self._thorough)
-            if not note:
-                note = self._ask_needs(bus, asked, answers)
+            answers, notes = _properties(bus, asked, self._thorough)
+            if not notes and (note := self._ask_needs(bus, asked, answers)):
+                notes = (Limit(note),)
 
         table = recording["units"]
         for service in services:
@@ -129,7 +130,7 @@ class Units:
                 _text(known, "ControlGroup"),
                 self._needs.get(service.unit, ("", UNASKED))[1],
             )
-        return note
+        return notes
 
     def _ask_needs(self, bus: "Bus", services: list[Service], answers: dict[str, dict[str, object]]) -> str:
         """Who needs those in trouble, and a few others: a unit that starts its program again itself looks well to systemd."""
@@ -349,7 +350,7 @@ def _connect(connection: socket.socket, root: Root) -> bool:
     if not absent:
         raise Unreadable(f"no D-Bus server listens at /{BUS}")
     if not booted(root):
-        raise Unreadable("systemd is not running here")
+        raise NotPresent("systemd is not running here")
     raise Unreadable(f"no D-Bus socket at /{BUS} (the agent's chart and unit leave it out unless it is asked for)")
 
 
@@ -408,8 +409,8 @@ def list_services(bus: Bus) -> list[Service]:
     return services
 
 
-def _properties(bus: Bus, services: list[Service], thorough: bool) -> tuple[dict[str, dict[str, object]], str]:
-    """What each service says of itself, and a note when that is not all of it. The most telling is asked first."""
+def _properties(bus: Bus, services: list[Service], thorough: bool) -> tuple[dict[str, dict[str, object]], Reasons]:
+    """What each service says of itself, and notes when that is not all of it. The most telling is asked first."""
     answers: dict[str, dict[str, object]] = {}
     asked = services[:MOST_ASKED]
     note = ask(bus, [(service, _SERVICE, "NRestarts") for service in asked], answers)
@@ -425,7 +426,7 @@ def _properties(bus: Bus, services: list[Service], thorough: bool) -> tuple[dict
         notes.append(f"only {MOST_ASKED} of {len(services)} services that are not inactive were asked")
     if len(odd) > MOST_LOOKED_UP:
         notes.append(f"only {MOST_LOOKED_UP} of {len(odd)} were asked whether they are enabled")
-    return answers, "; ".join(notes)
+    return answers, tuple(map(Limit, notes))
 
 
 def ask(bus: Bus, questions: list[tuple[Service, str, str]], answers: dict[str, dict[str, object]]) -> str:

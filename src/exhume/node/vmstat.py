@@ -5,6 +5,7 @@ import re
 from exhume.errors import Unreadable
 from exhume.node.root import Root
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 
 _NAMES = frozenset(
     "pgfault pgmajfault pswpin pswpout zswpin oom_kill compact_stall nr_dirty nr_writeback nr_dirty_threshold "
@@ -24,13 +25,13 @@ class Vmstat:
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         values = parse_vmstat(self._root.read("proc/vmstat"))
         if not values:
             raise Unreadable("/proc/vmstat has none of the counters that are looked for")
         for name, value in values.items():
             recording.count(time, f"vmstat_{name}", value)
-        return ""
+        return ()
 
 
 # One pattern over the whole file: it has 200 lines, and is read every second.

@@ -18,6 +18,7 @@ from exhume.node.memcg import Memcg
 from exhume.node.owners import Owner, owner
 from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Limit, Note, NotNamed, Reasons, sentences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,23 +100,23 @@ class Zombies:
         """Zombies when it was last walked, by the kernel's count."""
         self._cost_ns = 0
         """What that took of a core."""
-        self._note = ""
+        self._notes: Reasons = ()
 
-    def read(self, recording: Recording, time: int) -> str:
+    def read(self, recording: Recording, time: int) -> Reasons:
         if self._walked >= 0 and time - self._asked < self._again_ns:
-            return self._note
+            return self._notes
         self._asked = time
         if self._again_ns and self._as_they_were(recording.node, time):
-            return self._note
+            return self._notes
         self._walked = time
         begun, found = thread_time_ns(), self._found
         self._found, self._cost_ns = -1, 0  # if nothing comes of it, it is tried again
         try:
-            self._note = self._if_few(recording, time) or self._by_walk(recording, time)
+            self._notes = self._if_few(recording, time) or self._by_walk(recording, time)
         except Unreadable as error:
-            self._note = f"not named, {error}; {self._by_count(recording, time)}"
+            self._notes = (NotNamed(str(error)), *self._by_count(recording, time))
         self._found, self._cost_ns = found, thread_time_ns() - begun
-        return self._note
+        return self._notes
 
     def _as_they_were(self, node: Node, time: int) -> bool:
         """Whether another walk would find what the last one found, or too little else for what it costs."""
@@ -136,22 +137,22 @@ class Zombies:
         self._found = found
         return False
 
-    def _if_few(self, recording: Recording, time: int) -> str:
+    def _if_few(self, recording: Recording, time: int) -> Reasons:
         if not self._few:
-            return ""
+            return ()
         counted = Recording(recording.node)
         try:
             Memcg(self._root, self._tree).read(counted, time)
         except Unreadable:
-            return ""
+            return ()
         whole = next(counted["memcg"].rows())
         if not 0 <= whole["dying"] < self._few or whole["scope"] != "node":
-            return ""
+            return ()
         recording.count(time, "memcg_walk_live", whole["live"])
         recording.count(time, "memcg_walk_zombies", whole["dying"])
-        return f"fewer than {self._few}, so they were not named: exhume zombies does"
+        return (Note(f"fewer than {self._few}, so they were not named: exhume zombies does"),)
 
-    def _by_walk(self, recording: Recording, time: int) -> str:
+    def _by_walk(self, recording: Recording, time: int) -> Reasons:
         from exhume.node.memcg_walk import walk
         from exhume.node.zombie_groups import collapse
         from exhume.node.zombie_holders import Holder, holders
@@ -202,20 +203,23 @@ class Zombies:
         recording.count(time, "memcg_walk_longest_ns", seen.longest_call_ns)
         if held.exact:
             recording.count(time, "memcg_walk_unreaped", int(unreaped.sum()))
-        moved = "; groups came and went meanwhile" if seen.moved else ""
-        guessed = f"; which processes hold zombies is estimated: {held.note}" if held.processes and not held.exact else ""
-        return f"named by walking the kernel's own tree{moved}{guessed}" + (
-            "" if seen.complete else "; not to its end, it grew too fast"
-        )
+        notes: list[Note | Limit] = [Note("named by walking the kernel's own tree")]
+        if seen.moved:
+            notes.append(Note("groups came and went meanwhile"))
+        if held.processes and not held.exact:
+            notes.append(Note(f"which processes hold zombies is estimated: {held.note}"))
+        if not seen.complete:
+            notes.append(Limit("not to its end, it grew too fast"))
+        return tuple(notes)
 
-    def _by_count(self, recording: Recording, time: int) -> str:
+    def _by_count(self, recording: Recording, time: int) -> Reasons:
         """What can be said without names: on v2 by directory, on v1 one number for the node."""
         counted = Recording(recording.node)
-        note = Memcg(self._root, self._tree).read(counted, time)
+        notes = Memcg(self._root, self._tree).read(counted, time)
         rows = list(counted["memcg"].rows())
         whole = rows[0]
         if whole["dying"] < 0:
-            raise Unreadable(note)
+            raise Unreadable(sentences(notes))
         left = whole["dying"]
         owners = _Owners(self._root)
         method = "cgroup-stat" if whole["method"].startswith("cgroup-stat") else "count"
@@ -232,7 +236,7 @@ class Zombies:
             _add(recording, time, _Place("/*", "", "/", left), _NOBODY, method)
         recording.count(time, "memcg_walk_live", whole["live"])
         recording.count(time, "memcg_walk_zombies", whole["dying"])
-        return note
+        return notes
 
     def _by_events(self, recording: Recording, time: int, owners: "_Owners") -> int:
         """Groups whose removal was seen, and not their release; says how many that were."""

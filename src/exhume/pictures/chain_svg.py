@@ -3,9 +3,8 @@
 import textwrap
 from html import escape
 
-from exhume.pictures.words import short
+from exhume.findings.kind import Link
 from exhume.text import printable
-from exhume.verdict.report import Link
 
 WIDTH = 1200
 _BOX, _ARROW, _INDENT = 46, 42, 26
@@ -30,7 +29,7 @@ def svg(chain: tuple[Link, ...]) -> str:
 
 
 def _box(link: Link, x: int, y: int) -> list[str]:
-    what, numbers = short(link.finding)
+    what, numbers = link.finding.facts.short()
     severity = link.finding.severity
     room = int((WIDTH - x - 40) / 8.2) - min(len(numbers), 70)
     return [

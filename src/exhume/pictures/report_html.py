@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from exhume import __version__
-from exhume.findings.model import Finding
+from exhume.findings.kind import COSTS, Advice
+from exhume.findings.model import Facts, Finding
 from exhume.pictures import chain_svg, sentences, timeline_svg
 from exhume.pictures.flame import walk
 from exhume.pictures.flame_compared import Compared
@@ -14,9 +15,7 @@ from exhume.pictures.lanes import STATES, Timeline
 from exhume.pictures.report_style import STYLE
 from exhume.pictures.scene import Group, Scene
 from exhume.pictures.timeline import timeline
-from exhume.pictures.words import value, what
 from exhume.text import printable
-from exhume.verdict.report import Advice
 
 _LONGEST = 600
 _MOST_LINES = 25
@@ -129,7 +128,7 @@ def _advice(one: Advice) -> str:
     because = f": {_safe(one.because)}" if one.because else ""
     if one.against:
         return f'<li class="not"><strong>Do not:</strong> {_safe(one.text)}{because}</li>'
-    return f'<li>{_safe(one.text)} <span class="cost">(costs {_safe(one.cost)})</span>{because}</li>'
+    return f'<li>{_safe(one.text)} <span class="cost">(costs {_safe(COSTS[one.cost])})</span>{because}</li>'
 
 
 def _timeline(scene: Scene, picture: Timeline) -> Iterator[str]:
@@ -198,7 +197,7 @@ def _evidence(scene: Scene) -> Iterator[str]:
         yield from _finding(scene, finding, False, "")
 
 
-def _finding(scene: Scene, finding: Finding, unfolded: bool, disproof: str) -> Iterator[str]:
+def _finding(scene: Scene, finding: Finding[Facts], unfolded: bool, disproof: str) -> Iterator[str]:
     opened = " open" if unfolded else ""
     yield f"<details{opened}><summary>{_safe(finding.kind)}: {_safe(finding.summary)}</summary>"
     if disproof:
@@ -206,7 +205,7 @@ def _finding(scene: Scene, finding: Finding, unfolded: bool, disproof: str) -> I
     if finding.evidence:
         yield "<table><thead><tr><th>What</th><th>Value</th><th>Source</th></tr></thead><tbody>"
         for item in finding.evidence:
-            yield _row((what(item), ""), (value(item), "n"), (item.source, "s"))
+            yield _row((item.what, ""), (item.text, "n"), (item.source, "s"))
         yield "</tbody></table>"
     yield "</details>"
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from exhume import __version__
+from exhume.findings.kind import COSTS
 from exhume.pictures import sentences
 from exhume.pictures.scene import Scene
 from exhume.pictures.timeline import timeline
-from exhume.pictures.words import short, value, what
 from exhume.text import printable
 
 _LONGEST = 400
@@ -100,7 +100,7 @@ def _chain(scene: Scene) -> Iterator[str]:
         return
     yield from ("", "## What led to what", "")
     for number, link in enumerate(scene.verdict.chain, 1):
-        what, numbers = short(link.finding)
+        what, numbers = link.finding.facts.short()
         yield f"{number}. **{plain(what)}**" + (f" {plain(numbers)}" if numbers else "")
         if link.because:
             yield f"   - because {plain(link.because)} ({link.confidence:.0%})"
@@ -119,7 +119,7 @@ def _evidence(scene: Scene) -> Iterator[str]:
         if finding.evidence:
             yield from ("", "| what | value | source |", "|---|---|---|")
             for item in finding.evidence:
-                yield f"| {plain(what(item))} | {plain(value(item))} | {plain(item.source)} |"
+                yield f"| {plain(item.what)} | {plain(item.text)} | {plain(item.source)} |"
 
 
 def _ruled_out(scene: Scene) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _actions(scene: Scene) -> Iterator[str]:
     yield from ("", "## Actions", "", *([f"On {plain(host)}:", ""] if host not in ("", "unknown") else ()))
     yield from (f"- [ ] {plain(step)}" for step in steps)
     for one in wanted:
-        yield f"- [ ] {plain(one.text)} (costs {one.cost})" + (f": {plain(one.because)}" if one.because else "")
+        yield f"- [ ] {plain(one.text)} (costs {COSTS[one.cost]})" + (f": {plain(one.because)}" if one.because else "")
     yield from (f"- [ ] To see more, switch on: {plain(text)}" for text in verdict.switch_on)
     if unwanted:
         yield from ("", "Not to be done:", "")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from exhume.findings.model import Finding
+from exhume.findings.model import Facts, Finding
 from exhume.recording.recording import Recording
 from exhume.verdict.report import Health, Incident, Report, RuledOut, Verdict, wall
 
@@ -82,11 +82,11 @@ class Scene:
         return self.report.health
 
     @property
-    def chain(self) -> tuple[Finding, ...]:
+    def chain(self) -> tuple[Finding[Facts], ...]:
         return tuple(link.finding for link in self.verdict.chain)
 
     @property
-    def story(self) -> tuple[Finding, ...]:
+    def story(self) -> tuple[Finding[Facts], ...]:
         """The findings of the chain first, then the others that are more than information."""
         chain = [link.finding for link in self.verdict.chain]
         others = [finding for finding in self.report.findings if finding.severity != "info"]
@@ -103,8 +103,8 @@ class Scene:
     def core(self) -> int | None:
         """The core that it is about, if it is about one."""
         for finding in self.story:
-            core = finding.value("core")
-            if isinstance(core, int) and core >= 0:
+            core = finding.facts.focus_core
+            if core is not None and core >= 0:
                 return core
             named = [span.core for span in finding.spans if span.core >= 0]
             if named:
@@ -189,5 +189,5 @@ def _grouped(report: Report, told: Incident | None) -> tuple[tuple[int, ...], tu
     return alike, tuple(sorted(others, key=lambda group: (-len(group.starts), group.starts)))
 
 
-def _once(findings: Sequence[Finding]) -> list[Finding]:
+def _once(findings: Sequence[Finding[Facts]]) -> list[Finding[Facts]]:
     return list({id(finding): finding for finding in findings}.values())

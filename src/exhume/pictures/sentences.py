@@ -3,7 +3,9 @@ else is wrong, of which node, how sure, and what it was seen with."""
 
 from collections.abc import Iterable, Sequence
 
-from exhume.findings.model import Finding
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.model import Facts, Finding, of
+from exhume.findings.napi_starved import NapiStarved
 from exhume.recording.recording import Node
 from exhume.verdict.report import Report, Source, Verdict
 
@@ -37,23 +39,19 @@ def sure(verdict: Verdict) -> str:
     return f"confidence {verdict.confidence:.0%}" if verdict.cause is not None and len(verdict.chain) > 1 else ""
 
 
-def who(findings: Sequence[Finding]) -> str:
+def who(findings: Sequence[Finding[Facts]]) -> str:
     """Who held the core: of packets who sends them, before whom they reach; else the first that is named."""
+    for core in of(findings, CoreSaturated):
+        if (sender := core.facts.sender) is not None:
+            where = f" in {sender.cgroup}" if sender.cgroup else ""
+            arrive = f"; {core.facts.offender.process} is where they arrive" if core.facts.offender is not None else ""
+            return f"{sender.process}{where} sends the packets{arrive}"
     for finding in findings:
-        if sender := finding.value("packets sent by"):
-            arrive, where = finding.value("process"), _within(finding, "sender's cgroup")
-            return f"{sender}{where} sends the packets" + (f"; {arrive} is where they arrive" if arrive else "")
-    for finding in findings:
-        if process := finding.value("process"):
-            policy = finding.value("policy")
-            return f"{process}{f' ({policy})' if policy else ''}{_within(finding, 'its cgroup')}"
-    return next((str(found) for finding in findings if (found := finding.value("it"))), "")
-
-
-def _within(finding: Finding, what: str) -> str:
-    """The cgroup that the same finding tells; everything is in the root."""
-    cgroup = finding.value(what)
-    return f" in {cgroup}" if cgroup and cgroup != "/" else ""
+        if (offender := finding.facts.focus_offender) is not None:
+            measured = finding.facts.measured if isinstance(finding.facts, NapiStarved) else None
+            policy = measured.policy if measured is not None else ""
+            return f"{offender.process}{f' ({policy})' if policy else ''}{offender.within}"
+    return next((finding.facts.focus_did for finding in findings if finding.facts.focus_did), "")
 
 
 def culprits(verdict: Verdict) -> str:
@@ -62,27 +60,12 @@ def culprits(verdict: Verdict) -> str:
 
 
 def to_do(verdict: Verdict) -> list[str]:
-    """What to do now: what exhume does itself, then what is left to look at and to type, each said once."""
-    steps = [remedy.summary for remedy in verdict.remedies if remedy.id == "fix"]
-    steps += next_steps(verdict)
-    return [*steps, *(one.summary for one in verdict.remedies if not any(one.summary in step for step in steps))]
+    """What to do now: what exhume does itself, then what is left to look at and to type."""
+    fixes = [remedy.summary for remedy in verdict.remedies if remedy.id == "fix"]
+    return [*fixes, *verdict.next, *(remedy.summary for remedy in verdict.remedies if remedy.id != "fix")]
 
 
-def next_steps(verdict: Verdict) -> list[str]:
-    """The next steps, without the parts that only point to a fix which is offered by itself."""
-    fixed = [f"exhume fix {remedy.target} " for remedy in verdict.remedies if remedy.id == "fix"]
-    folded = []
-    for step in verdict.next:
-        kept: list[str] = []
-        told = False
-        for part in step.split("; "):
-            told = any(command in f"{part} " for command in fixed) or (told and part.startswith("the same for "))
-            kept += [] if told else [part]
-        folded.append("; ".join(kept))
-    return list(dict.fromkeys(filter(None, folded)))
-
-
-def others(report: Report) -> list[Finding]:
+def others(report: Report) -> list[Finding[Facts]]:
     """What else is wrong, and no part of the chain: of a healthy node, what its tenants suffer from by themselves."""
     chain = {id(link.finding) for link in report.verdict.chain}
     return [finding for finding in report.findings if finding.severity != "info" and id(finding) not in chain]
@@ -111,7 +94,7 @@ def seen_with(sources: Iterable[Source], imported: str) -> str:
     known = list(sources)
     off = [source for source in known if source.state == "off"]
     if imported:
-        there = {source.name for source in known if source.state == "on"}
+        there = {source.name for source in known if source.state != "off"}
         # A window may begin after what one of the files has.
         there |= {name for format_, name in _FORMATS.items() if format_ in imported.split(", ")}
         if "samples" in there and not any(source.name in ("sample-times", "every-core") for source in off):

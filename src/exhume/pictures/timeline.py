@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.findings.cores import Core, cores
-from exhume.findings.model import Finding, Span
+from exhume.findings.model import Facts, Finding, Span
 from exhume.findings.stalls import stalls
 from exhume.pictures.lanes import ROWS, STATES, Bars, Flag, Line, Measure, Restarts, Shares, Strip, Timeline, measured
 from exhume.recording.recording import Recording
@@ -39,7 +39,7 @@ def timeline(
     start: int,
     end: int,
     focus: tuple[int, int],
-    findings: Sequence[Finding] = (),
+    findings: Sequence[Finding[Facts]] = (),
     columns: int = 240,
 ) -> Timeline:
     """The lanes of a window. Cores that findings name come first, then the oddest."""
@@ -58,19 +58,19 @@ def timeline(
     )
 
 
-def _named(findings: Sequence[Finding], start: int, end: int) -> list[int]:
+def _named(findings: Sequence[Finding[Facts]], start: int, end: int) -> list[int]:
     """Cores by the order of the findings that name them."""
     named = [
         span.core for finding in findings for span in finding.spans if span.core >= 0 and span.start < end and span.end > start
     ]
     for finding in findings:
-        core = finding.value("core")
-        if isinstance(core, int) and core >= 0:
+        core = finding.facts.focus_core
+        if core is not None and core >= 0:
             named.append(core)
     return list(dict.fromkeys(named))
 
 
-def _measure(findings: Sequence[Finding]) -> Measure:
+def _measure(findings: Sequence[Finding[Facts]]) -> Measure:
     return _ABOUT.get(findings[0].kind, "kernel") if findings else "kernel"
 
 
@@ -167,7 +167,7 @@ def _lines(recording: Recording, start: int, end: int) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def _bars(recording: Recording, start: int, end: int, findings: Sequence[Finding]) -> tuple[Bars, ...]:
+def _bars(recording: Recording, start: int, end: int, findings: Sequence[Finding[Facts]]) -> tuple[Bars, ...]:
     """Stalls that were measured, and times in which a driver says that it was not polled."""
     by_device: dict[str, set[Span]] = {}
     for stall in stalls(recording):

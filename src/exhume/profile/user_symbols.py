@@ -29,6 +29,7 @@ from exhume.profile.symbol_messages import (
     What,
     unpack_functions,
 )
+from exhume.recording.source_state import Limit, Note, Reasons
 from exhume.text import decode
 
 _MOST_STUCK: Final = 4
@@ -149,18 +150,18 @@ class UserSymbols:
         return found
 
     @property
-    def reason(self) -> str:
+    def reasons(self) -> Reasons:
         """Why programs have no names, or not all of them; else what of its sandbox the reader does without."""
         if self._off and self._off != _CLOSED:
-            return f"only the kernel's functions have names: {self._off}"
-        found = []
+            return (Limit(f"only the kernel's functions have names: {self._off}"),)
+        found: list[Limit | Note] = []
         if self._denied:
             of = sum(asked.image.kind in ("elf", "perf-map") for asked in self._images.values())
             why = next(iter(self._denied.values()))
-            found.append(f"only some programs have names: {len(self._denied)} of {of} files were not opened ({why})")
+            found.append(Limit(f"only some programs have names: {len(self._denied)} of {of} files were not opened ({why})"))
         if self._missing:
-            found.append(f"the symbol reader's sandbox is without: {self._missing}")
-        return "; ".join(found)
+            found.append(Note(f"the symbol reader's sandbox is without: {self._missing}"))
+        return tuple(found)
 
     def notes(self) -> dict[str, str]:
         return dict(self._notes)

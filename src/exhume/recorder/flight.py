@@ -31,6 +31,7 @@ from exhume.recorder.latency import Latency
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
 from exhume.recording.recording import Node, Recording, Table, labels
+from exhume.recording.source_state import Failed, Limit, NotRequested, Reason, SourceRow, SourceState, sentence
 
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
 BATCH_NS, QUIET_BATCH_NS = 1_400_000_000, 1_800_000_000
@@ -118,17 +119,16 @@ class Flight:
         self._tree = Tree(root, again_ns=10_000_000_000)
         self.node = facts(root, self._tree.layout)
         self._sampler: Sampler | None = None
-        self.off = ""
+        self._unsampled: Reason = NotRequested()
         """Why there are no stack samples."""
         try:
-            if not options.hz:
-                raise Unreadable("not asked for")
-            if not root.same_kernel():
-                raise Unreadable("stack samples are of the running kernel, and this root is not")
-            self._sampler = Sampler(online_cpus(Root()), options.hz, options.kernel_only)
-            self.about |= {"hz": options.hz, "event": self._sampler.event}
+            if options.hz:
+                if not root.same_kernel():
+                    raise Unreadable("stack samples are of the running kernel, and this root is not")
+                self._sampler = Sampler(online_cpus(Root()), options.hz, options.kernel_only)
+                self.about |= {"hz": options.hz, "event": self._sampler.event}
         except Unreadable as error:
-            self.off = str(error)
+            self._unsampled = Failed(str(error))
         self._symbols = None if options.kernel_only or self._sampler is None else UserSymbols(root)
         unified = self._tree.layout.version == "v2"
         self._profiler = None
@@ -149,6 +149,11 @@ class Flight:
         self._beaten = 0
         """When it last read the cores for us."""
         self._register()
+
+    @property
+    def off(self) -> str:
+        """Why there are no stack samples, for people; "" if there are."""
+        return sentence(self._unsampled) if self._sampler is None else ""
 
     def close(self) -> None:
         if self._latency is not None:
@@ -270,28 +275,28 @@ class Flight:
         state.sampling += time.thread_time_ns() - start
         tell = now - state.told > TELL_NS
         for row in self._sources(now, clock, cores.source, others, crew, state):
-            if tell or state.said.get(row[1]) != row[2:4]:
-                state.said[row[1]] = row[2:4]
-                rows["sources"].add(*row)
+            if tell or state.said.get(row.name) != row.state:
+                state.said[row.name] = row.state
+                rows.add_source(*row)
         if tell:
             state.told = now
             self._count_own(rows, now, state, store)
 
     def _sources(
         self, now: int, clock: Clock, cpu: Source, others: list[Source], crew: Crew, state: "_Told"
-    ) -> list[tuple[int, str, str, str, int]]:
-        told = [said(source, crew) for source in (cpu, *others) if source.state or source in crew.stuck]
-        told.append((now, "clock", *clock_state(clock), 0))
+    ) -> list[SourceRow]:
+        told = [said(source, crew) for source in (cpu, *others) if source.state is not None or source in crew.stuck]
+        told.append(SourceRow(now, "clock", clock_state(clock)))
         if self._latency is not None:
             told += self._latency.sources()
         else:  # the one that this recorder goes on from may have said that they are on
-            told += [(now, name, "off", "not asked for", 0) for name in LATENCY_SOURCES]
+            told += [SourceRow(now, name, SourceState.off(NotRequested())) for name in LATENCY_SOURCES]
         if self._profiler is None or self._sampler is None:
-            told.append((now, "samples", "off", self.off, 0))
+            told.append(SourceRow(now, "samples", SourceState.off(self._unsampled)))
         else:
-            names = self._symbols.reason if self._symbols is not None else ""
-            reason = "; ".join(filter(None, (names, self._profiler.kernel.reason, self._sampler.reason)))
-            told.append((now, "samples", "on", reason, state.sampling))
+            names = self._symbols.reasons if self._symbols is not None else ()
+            limits = (Limit(reason) for reason in (self._profiler.kernel.reason, self._sampler.reason) if reason)
+            told.append(SourceRow(now, "samples", SourceState.read((*names, *limits)), state.sampling))
         return told
 
     def _count_own(self, rows: Recording, now: int, state: "_Told", store: Store) -> None:
@@ -402,7 +407,7 @@ class _Told:
     """What was told already, and when."""
 
     def __init__(self) -> None:
-        self.said: dict[str, tuple[str, str]] = {}
+        self.said: dict[str, SourceState] = {}
         self.told = 0
         self.cpus = 0
         self.sampling = 0

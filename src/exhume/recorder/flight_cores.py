@@ -16,6 +16,7 @@ from exhume.node.root import Root
 from exhume.recorder.loop import Source
 from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Failed, SourceState
 
 TICK_NS = 100_000_000
 
@@ -56,7 +57,8 @@ class Cores:
 
     def take(self) -> None:
         """Read them now. Who comes while another thread does so has nothing to do."""
-        if self.source.state != "on" or not self._taking.acquire(blocking=False):
+        known = self.source.state
+        if known is None or not known.up or not self._taking.acquire(blocking=False):
             return
         measured = not self._reader.waiting  # the first of a batch stands for all: asking for the time is half of the work
         start = time.thread_time_ns() if measured else 0
@@ -64,7 +66,7 @@ class Cores:
         try:
             self._unseen.append((self._reader.take(now), now))
         except Unreadable as error:
-            self.source.state, self.source.reason, self.source.since = "off", str(error), now
+            self.source.state, self.source.since = SourceState.off(Failed(str(error))), now
         finally:
             if measured:
                 self._cost = time.thread_time_ns() - start

@@ -14,6 +14,7 @@ from exhume.recording.arrays import unique
 from exhume.recording.incoming import Anchor, Ids, Wanted
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
+from exhume.recording.source_state import Failed, Imported, SourceState
 from exhume.recording.writer import Writer
 from exhume.text import printable
 
@@ -230,9 +231,9 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
             if not told:
                 told = True
                 kind = "samples" if len(rows["samples"]) else "kernel-log"
-                rows["sources"].add(begin, kind, "on", f"imported: {file.format}", 0)
+                rows.add_source(begin, kind, SourceState.read((Imported(file.format),)))
                 for source, why in _lacks(content.about):
-                    rows["sources"].add(begin, source, "off", why, 0)
+                    rows.add_source(begin, source, SourceState.off(Failed(why)))
             yield rows
         if content.full:
             content.forget()

@@ -28,6 +28,7 @@ from exhume.profile.patience import PatientRoot
 from exhume.recorder.latency_rows import Counted, add_rows, add_stall
 from exhume.recorder.latency_told import Told, fields, message, parse_policy
 from exhume.recording.recording import Node, Recording, labels
+from exhume.recording.source_state import Bug, Failed, Gap, Limit, Reason, SourceRow, SourceState, Weaker
 from exhume.text import decode
 
 if TYPE_CHECKING:  # imported where they are used: a check that finds nothing needs neither
@@ -105,7 +106,7 @@ class Latency(threading.Thread):
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._rows = Recording(node)
-        self._sources: dict[str, tuple[str, str]] = {}
+        self._sources: dict[str, SourceState] = {}
         self._cost = 0
         self._since = 0
         self._counted = 0
@@ -115,9 +116,10 @@ class Latency(threading.Thread):
         self._threads_poll = False
         self._watched: dict[str, int] = {}
         self._left_out = 0
-        self._notes: dict[str, str] = {}
-        """What there is to say of the watch, by what it is about."""
+        self._base: Reason | None = None
+        """What is missing from every look."""
         self._gap_ns = 0
+        """The longest time between two looks, if that is longer than the threshold."""
         self._weak = ""
         """Why there is no BPF."""
         self._cgroups: dict[int, str] = {}
@@ -134,13 +136,10 @@ class Latency(threading.Thread):
             rows, self._rows = self._rows, Recording(self._node)
         into.extend(rows)
 
-    def sources(self) -> list[tuple[int, str, str, str, int]]:
-        """Rows of the sources table."""
+    def sources(self) -> list[SourceRow]:
         with self._lock:
-            told = dict(self._sources)
-        return [
-            (self._since, name, state, reason, self._cost if name == "latency" else 0) for name, (state, reason) in told.items()
-        ]
+            states = dict(self._sources)
+        return [SourceRow(self._since, name, state, self._cost if name == "latency" else 0) for name, state in states.items()]
 
     def finish(self) -> None:
         self._end.set()
@@ -154,10 +153,10 @@ class Latency(threading.Thread):
                 self._since = clock.now()
                 self._watch(clock)
         except Unreadable as error:
-            self._say("latency", "off", str(error))
+            self._say("latency", SourceState.off(Failed(str(error))))
         except BaseException as error:
             self.failure = error
-            self._say("latency", "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
+            self._say("latency", SourceState.off(Bug(f"{type(error).__name__}: {error}")))
         finally:
             self.beats = False
             self.ready.set()
@@ -166,7 +165,7 @@ class Latency(threading.Thread):
         try:
             looker, finder = self._open()
         except Unreadable as error:
-            self._say("latency", "off", str(error))
+            self._say("latency", SourceState.off(Failed(str(error))))
             return
         offenders = self._offenders()
         stalls = Stalls(self._options.threshold_ns)
@@ -200,16 +199,16 @@ class Latency(threading.Thread):
                 except BaseException:
                     finder.close()
                     raise
-                missing = (
-                    "" if looker.sees_softirqs else "softirqs that are due cannot be seen: BTF does not say where they are"
-                )
-                self._note("base", missing)
+                if not looker.sees_softirqs:
+                    self._base = Limit("softirqs that are due cannot be seen: BTF does not say where they are")
+                self._say_watch()
                 return looker, finder
             except Unreadable as error:
                 reason = str(error)
         self._weak = reason
         weak = WeakLooker(self._root)
-        self._note("base", f"weaker, from /proc/PID/schedstat: {reason}")
+        self._base = Weaker("/proc/PID/schedstat", reason)
+        self._say_watch()
         return weak, WeakDiscover(self._root, self._names)
 
     def _offenders(self) -> "Offenders | None":
@@ -222,8 +221,9 @@ class Latency(threading.Thread):
         offenders = Offenders(self._root, [cpu for cpu in cpus if cpu not in isolated])
         if not self._options.brief:
             offenders.prepare()
-        left = f"not on {len(isolated)} isolated cores, which it would disturb" if isolated else ""
-        self._say("latency-stacks", "off" if offenders.reason else "on", offenders.reason or left)
+        left = (Limit(f"not on {len(isolated)} isolated cores, which it would disturb"),) if isolated else ()
+        off = SourceState.off(Failed(offenders.reason)) if offenders.reason else None
+        self._say("latency-stacks", off or SourceState.read(left))
         return offenders
 
     def _probes(self) -> "LatencyProbes | None":
@@ -232,8 +232,8 @@ class Latency(threading.Thread):
         from exhume.recorder.latency_probes import RARE, WINDOWS, LatencyProbes
 
         if self._weak:
-            self._say(WINDOWS, "off", self._weak)
-            self._say(RARE, "off", self._weak)
+            self._say(WINDOWS, SourceState.off(Failed(self._weak)))
+            self._say(RARE, SourceState.off(Failed(self._weak)))
             return None
         options = self._options
         probes = LatencyProbes(
@@ -322,7 +322,7 @@ class Latency(threading.Thread):
         found = finder.find()
         if finder.left_out != self._left_out:
             self._left_out = finder.left_out
-            self._note("threads", f"{finder.left_out:,} more threads are not watched" if finder.left_out else "")
+            self._say_watch()
         if looker.threads != found.threads or looker.cores != found.ksoftirqd:
             looker.watch(found.threads, found.ksoftirqd)
             self._threads_poll = any(map(polls, found.threads))
@@ -370,16 +370,16 @@ class Latency(threading.Thread):
         """Our own looks come late on a machine that starves. A stall that fits between two of them may not be seen."""
         if gap_ns > max(self._gap_ns, self._options.threshold_ns):
             self._gap_ns = gap_ns
-            note = f"looked {gap_ns / 1e6:,.0f} ms apart at worst: a stall shorter than that may have been missed"
-            self._note("gap", note)
+            self._say_watch()
 
-    def _note(self, about: str, text: str) -> None:
-        self._notes[about] = text
-        self._say("latency", "on", "; ".join(filter(None, (self._notes.get(key, "") for key in ("base", "threads", "gap")))))
+    def _say_watch(self) -> None:
+        threads = Limit(f"{self._left_out:,} more threads are not watched") if self._left_out else None
+        gap = Gap(round(self._gap_ns / 1e6)) if self._gap_ns else None
+        self._say("latency", SourceState.read(tuple(reason for reason in (self._base, threads, gap) if reason is not None)))
 
-    def _say(self, name: str, state: str, reason: str) -> None:
+    def _say(self, name: str, state: SourceState) -> None:
         with self._lock:
-            self._sources[name] = (state, reason)
+            self._sources[name] = state
 
     def _cgroup(self, pid: int) -> str:
         """Remembered: when a stall is over, who caused it may be gone."""

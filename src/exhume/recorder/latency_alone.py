@@ -16,6 +16,7 @@ from exhume.node.softnet import Softnet
 from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Failed, SourceState
 
 
 class LatencyAlone:
@@ -47,7 +48,7 @@ class LatencyAlone:
         The watch is over after the `last` one."""
         recording = Recording(self._node)
         self._anchor(recording)
-        notes = self._read(recording)
+        states = self._read(recording)
         start = anchored = time.monotonic_ns()
         while (now := time.monotonic_ns()) < start + for_ns and self._watch.is_alive() and not stop():
             time.sleep(min(0.1, (start + for_ns - now) / 1e9))
@@ -58,13 +59,13 @@ class LatencyAlone:
                 progress(min(1.0, (now - start) / for_ns))
         if last or stop():
             self._watch.finish()
-        notes |= self._read(recording)
+        states |= self._read(recording)
         self._anchor(recording)
         self._watch.collect(recording)
-        for name, (state, reason) in notes.items():
-            recording["sources"].add(self._clock.now(), name, state, reason, 0)
+        for name, state in states.items():
+            recording.add_source(self._clock.now(), name, state)
         for row in self._watch.sources():
-            recording["sources"].add(*row)
+            recording.add_source(*row)
         if self._watch.failure is not None:
             raise self._watch.failure
         return recording
@@ -73,13 +74,13 @@ class LatencyAlone:
         anchor = self._clock.anchor()
         recording["anchors"].add(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
 
-    def _read(self, recording: Recording) -> dict[str, tuple[str, str]]:
-        notes = {}
+    def _read(self, recording: Recording) -> dict[str, SourceState]:
+        states = {}
         for reader in self._readers:
             try:
-                notes[reader.name] = ("on", reader.read(recording, self._clock.now()))
+                states[reader.name] = SourceState.read(reader.read(recording, self._clock.now()))
             except Unreadable as error:
-                notes[reader.name] = ("off", str(error))
+                states[reader.name] = SourceState.off(Failed(str(error)))
             except OSError as error:
-                notes[reader.name] = ("off", error.strerror or str(error))
-        return notes
+                states[reader.name] = SourceState.off(Failed(error.strerror or str(error)))
+        return states

@@ -16,6 +16,7 @@ from exhume.node.latency.rare import Rare
 from exhume.node.root import Root
 from exhume.recorder.latency_rows import Counted, Totals, add_rows, add_timeouts, collected, of_rare, of_windows
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Bug, Failed, Limit, Note, Reasons, SourceState
 
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
 SECOND = 1_000_000_000
@@ -25,8 +26,7 @@ FIRST_NS = 150_000_000
 # So much of a window is enough for the run queue, of which a busy core has tens of thousands of events in that time.
 RUN_QUEUE_NS = 200_000_000
 
-Say = Callable[[str, str, str], None]
-"""A source, on or off, and why."""
+Say = Callable[[str, SourceState], None]
 
 
 class LatencyProbes(threading.Thread):
@@ -58,7 +58,9 @@ class LatencyProbes(threading.Thread):
         self.threads_poll: Callable[[], bool] = lambda: False
         """Whether devices are polled by threads: how long they wait is known by the run queue."""
         self._first_ns = FIRST_NS
-        self._part = self._without = ""
+        self._part: Reasons = ()
+        """For how much of the time there is a window."""
+        self._without: Reasons = ()
         self._unkept = 0
         self.cost_ns = 0
         self.failure: BaseException | None = None
@@ -73,10 +75,10 @@ class LatencyProbes(threading.Thread):
             if self._hot is not None or self._rare is not None:
                 self._loop()
         except Unreadable as error:
-            self._say(WINDOWS, "off", str(error))
+            self._say(WINDOWS, SourceState.off(Failed(str(error))))
         except BaseException as error:
             self.failure = error
-            self._say(WINDOWS, "off", f"a bug in exhume, please report it: {type(error).__name__}: {error}")
+            self._say(WINDOWS, SourceState.off(Bug(f"{type(error).__name__}: {error}")))
         finally:
             for part in (self._hot, self._rare):
                 if part is not None:
@@ -89,18 +91,18 @@ class LatencyProbes(threading.Thread):
             shorter = f", the run queue {RUN_QUEUE_NS / 1e6:g} ms" if self._window_ns > RUN_QUEUE_NS else ""
             part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s{shorter}"
             if self._hot is not None:
-                self._part = part
+                self._part = (Note(part),)
         except Unreadable as error:
-            self._say(WINDOWS, "off", str(error))
+            self._say(WINDOWS, SourceState.off(Failed(str(error))))
         try:
             self._rare = Rare(attach=False)
         except Unreadable as error:
-            self._say(RARE, "off", str(error))
+            self._say(RARE, SourceState.off(Failed(str(error))))
             return
         try:
             self._paths = CgroupPaths(self._root)
         except Unreadable as error:
-            self._without = str(error)
+            self._without = (Limit(str(error)),)
 
     def _loop(self) -> None:
         """A window first, so that even a short watch has one; but not before it is known whether a core is stuck."""
@@ -139,18 +141,18 @@ class LatencyProbes(threading.Thread):
     def _attach_rare(self, rare: Rare) -> None:
         try:
             rare.attach()
-            self._say(RARE, "on", _note(self._without, rare.off))
+            self._say(RARE, SourceState.read(self._without + _missing(rare.off)))
         except Unreadable as error:
-            self._say(RARE, "off", str(error))
+            self._say(RARE, SourceState.off(Failed(str(error))))
             rare.close()
             self._rare = None
 
     def _attach_hot(self, hot: Hot) -> None:
         try:
             hot.attach()
-            self._say(WINDOWS, "on", _note(self._part, hot.off))
+            self._say(WINDOWS, SourceState.read(self._part + _missing(hot.off)))
         except Unreadable as error:
-            self._say(WINDOWS, "off", str(error))
+            self._say(WINDOWS, SourceState.off(Failed(str(error))))
             hot.close()
             self._hot = None
 
@@ -181,6 +183,5 @@ class LatencyProbes(threading.Thread):
         return self._paths.path(number) if self._paths is not None else ""
 
 
-def _note(text: str, off: dict[str, str]) -> str:
-    missing = "; ".join(f"{name}: {reason}" for name, reason in off.items())
-    return "; ".join(filter(None, (text, f"without {missing}" if missing else "")))
+def _missing(off: dict[str, str]) -> Reasons:
+    return (Limit("without " + "; ".join(f"{name}: {reason}" for name, reason in off.items())),) if off else ()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from exhume.errors import Unreadable
+from exhume.errors import NotPresent, Unreadable
 from exhume.kernel.clock import Clock
 from exhume.node.cgroups import Tree
 from exhume.node.facts import facts
@@ -24,6 +24,7 @@ from exhume.node.root import Reader, Root
 from exhume.recorder import sources
 from exhume.recorder.latency import Latency, Options
 from exhume.recording.recording import Node, Recording
+from exhume.recording.source_state import Absent, Bug, Failed, SourceRow, SourceState, Timeout
 
 # How long after the window the other thread may still take for its last readings.
 GRACE_NS = 10_000_000_000
@@ -41,8 +42,8 @@ class Source:
 
     reader: Reader
     since: int
-    state: str = ""
-    reason: str = ""
+    state: SourceState | None = None
+    """None: it was not read yet."""
     cost: int = 0
     rhythm: int = 0
     """How often it wanted to be read at first."""
@@ -54,19 +55,21 @@ class Source:
         start = time.thread_time_ns()
         moment = now()
         try:
-            state, reason = "on", self.reader.read(into, moment)
+            state = SourceState.read(self.reader.read(into, moment))
+        except NotPresent as error:
+            state = SourceState.off(Absent(str(error)))
         except Unreadable as error:
-            state, reason = "off", str(error)
+            state = SourceState.off(Failed(str(error)))
         except OSError as error:
-            state, reason = "off", f"{error.strerror or error}"
+            state = SourceState.off(Failed(error.strerror or str(error)))
         except Exception as error:
             if strict:
                 raise
-            state, reason = "off", f"a bug in exhume, please report it: {_where(error)}"
+            state = SourceState.off(Bug(_where(error)))
         self.cost += time.thread_time_ns() - start
-        if state != self.state:
+        if self.state is None or state.up != self.state.up:
             self.since = moment
-        self.state, self.reason = state, reason
+        self.state = state
 
 
 def _where(error: Exception) -> str:
@@ -130,7 +133,7 @@ class Steady(threading.Thread):
         due = {}
         self._began, self._active = time.monotonic_ns(), self._active_ns()
         for source in self._sources:
-            if not source.state:
+            if source.state is None:
                 self._read(source)
             if source.reader.every_ns:
                 due[id(source)] = self._on_beat(source, time.monotonic_ns() + source.reader.every_ns // 2)
@@ -169,7 +172,8 @@ class Steady(threading.Thread):
         return max(source.reader.every_ns or source.rhythm, round(cost / share))
 
     def _read(self, source: Source) -> None:
-        if self.abandoned or (source.state == "off" and source.reader.every_ns == 0):
+        off = source.state is not None and not source.state.up
+        if self.abandoned or (off and source.reader.every_ns == 0):
             return  # what was not there three seconds ago need not be asked again
         self.since = time.monotonic_ns()
         self.at = source
@@ -269,26 +273,23 @@ def record(
         finally:
             latency.finish()
         crew.finish(recording)
-        recording["sources"].add(clock.now(), "clock", *clock_state(clock), 0)
+        recording.add_source(clock.now(), "clock", clock_state(clock))
         _count_own_wait(recording, clock.now())
     for source in fast + others:
-        recording["sources"].add(*said(source, crew))
+        recording.add_source(*said(source, crew))
     latency.collect(recording)
     for row in latency.sources():
-        recording["sources"].add(*row)
+        recording.add_source(*row)
     if strict and latency.failure is not None:
         raise latency.failure
     return recording
 
 
-def said(source: Source, crew: Crew) -> tuple[int, str, str, str, int]:
-    """A row of the sources table."""
-    state, reason = source.state or "off", source.reason
-    if source in crew.stuck:  # findings/observer_starved.py knows this sentence
-        state, reason = "off", f"no answer within {STUCK_NS / 1e9:.1f} s"
-    elif not source.state:
-        reason = "not asked: too late"
-    return source.since, source.reader.name, state, reason, source.cost
+def said(source: Source, crew: Crew) -> SourceRow:
+    state = source.state or SourceState.off(Failed("not asked: too late"))
+    if source in crew.stuck:
+        state = SourceState.off(Timeout(STUCK_NS // 1_000_000))
+    return SourceRow(source.since, source.reader.name, state, source.cost)
 
 
 def _keep_time(
@@ -330,7 +331,7 @@ def _count_own_wait(recording: Recording, now: int) -> None:
             recording.count(now, "own_wait_ns", account[1])
 
 
-def clock_state(clock: Clock) -> tuple[str, str]:
+def clock_state(clock: Clock) -> SourceState:
     if clock.reason:
-        return "off", f"{clock.reason}; kernel-log times may be off, by more the longer ago the node booted"
-    return "on", ""
+        return SourceState.off(Failed(f"{clock.reason}; kernel-log times may be off, by more the longer ago the node booted"))
+    return SourceState("on")

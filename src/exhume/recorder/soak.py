@@ -67,7 +67,7 @@ def soak(
         crew.finish(recording)
         _anchor(recording, clock)
         _tell(recording, others, crew)
-        recording["sources"].add(clock.now(), "clock", *clock_state(clock), 0)
+        recording.add_source(clock.now(), "clock", clock_state(clock))
     for source in others:
         if isinstance(source.reader, CgroupEvents):
             source.reader.close()
@@ -107,7 +107,7 @@ def _tell(recording: Recording, others: list[Source], crew: Crew) -> None:
     """The last word of each source; what it said before is forgotten."""
     recording.tables.pop("sources", None)
     for source in others:
-        recording["sources"].add(*said(source, crew))
+        recording.add_source(*said(source, crew))
 
 
 def _let_go(recording: Recording, most: int = MOST_EVENTS) -> None:

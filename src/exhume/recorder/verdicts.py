@@ -13,14 +13,33 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from exhume.errors import UsageError
 from exhume.recorder.leash import leashed
 from exhume.recorder.trigger import Incident
 from exhume.text import from_json, printable
 
-Report = dict[str, Any]
-"""As `exhume diagnose --json` prints it: exhume.report/1."""
+
+class Verdict(Protocol):
+    @property
+    def cause(self) -> str | None: ...
+    @property
+    def subject(self) -> str: ...
+
+
+class Report(Protocol):
+    """As much of a report as is needed here. The room of reports comes later: the reader is a parameter."""
+
+    @property
+    def health(self) -> str: ...
+    @property
+    def end(self) -> str: ...
+    @property
+    def verdict(self) -> Verdict: ...
+
+
+R = TypeVar("R", bound=Report)
 
 # What is read once a minute is in it for sure; zombies by name may be older, and are looked for in what was recorded before.
 WINDOW_S = 70
@@ -94,13 +113,13 @@ class Agenda:
 
     def done(self, case: Case, report: Report, now: float) -> bool:
         """Whether to tell this verdict; one without a cause is worked on again."""
-        verdict = report["verdict"]
-        if verdict["cause"] is None:
+        verdict = report.verdict
+        if verdict.cause is None:
             self.failed(case, now)
         if not _tells(report):
             return False
         self._told = {key: at for key, at in self._told.items() if now - at < SAME_S}
-        key = report["health"], verdict["cause"], verdict["subject"]
+        key = report.health, verdict.cause, verdict.subject
         if key in self._told or (case.renewed and key == self._last):
             return False
         self._told[key], self._last = now, key
@@ -118,29 +137,29 @@ def _worst(incidents: Iterable[Incident]) -> Incident:
 
 def _ends_before(report: Report, incident: Incident) -> str | None:
     """When a report ends that is of a time before the incident: its minute is the last that could be written."""
-    window = report.get("window")
-    end = window.get("end") if isinstance(window, dict) else None
-    if not isinstance(end, str) or datetime.fromisoformat(end).timestamp() >= incident.real_ns / 1e9 - LATE_S:
+    if not report.end or datetime.fromisoformat(report.end).timestamp() >= incident.real_ns / 1e9 - LATE_S:
         return None
-    return end
+    return report.end
 
 
 def _tells(report: Report) -> bool:
-    return report["health"] not in ("healthy", "unknown")
+    return report.health not in ("healthy", "unknown")
 
 
-class Verdicts:
+class Verdicts(Generic[R]):
     """A thread that waits for children and tells what they found. What it is given to call is called in that thread."""
 
     def __init__(
         self,
         command: Sequence[str],
-        tell: Callable[[Case, Report], None],
+        read: Callable[[object], R],
+        tell: Callable[[Case, R], None],
         trouble: Callable[[str], None] = lambda _: None,
-        given: Callable[[Case, Report], None] = lambda *_: None,
+        given: Callable[[Case, R], None] = lambda *_: None,
     ) -> None:
-        """`tell` hears of a verdict that is news, `given` of each one, also where the same was told before."""
-        self._command, self._tell, self._trouble, self._given = command, tell, trouble, given
+        """`read` makes a report of the printed JSON. `tell` gets each verdict that is news, `given` all of them."""
+        self._command, self._read = command, read
+        self._tell, self._trouble, self._given = tell, trouble, given
         self._agenda = Agenda()
         self._child: subprocess.Popen[bytes] | None = None
         self._ends = False
@@ -188,7 +207,7 @@ class Verdicts:
                 self._changed.wait(None if due is None else max(0.01, due - time.monotonic()))
         return None
 
-    def _diagnose(self, case: Case) -> Report | None:
+    def _diagnose(self, case: Case) -> R | None:
         try:
             report = self._child_says()
             if (end := _ends_before(report, case.incident)) is not None:
@@ -199,7 +218,7 @@ class Verdicts:
                 self._trouble(f"no verdict: {printable(str(error), 200)}")
             return None
 
-    def _child_says(self) -> Report:
+    def _child_says(self) -> R:
         quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
         with subprocess.Popen(leashed(self._command), stdin=quiet, stdout=pipe, stderr=pipe) as child:
             self._child = child
@@ -211,9 +230,7 @@ class Verdicts:
                 child.kill()
                 raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
         try:
-            report: Report = from_json(printed)
-            _ = report["health"], report["verdict"]["cause"], report["verdict"]["subject"]
-        except (ValueError, KeyError, TypeError):
+            return self._read(from_json(printed))
+        except (ValueError, UsageError):
             last = said.decode(errors="backslashreplace").strip().rpartition("\n")[2]
             raise ValueError(last or f"exit code {child.returncode}") from None
-        return report

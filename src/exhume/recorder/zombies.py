@@ -11,6 +11,7 @@ from exhume.node.facts import facts
 from exhume.node.root import Root
 from exhume.node.zombies import Zombies
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Failed, SourceState
 
 
 def record_zombies(root: Root, follow_ns: int = 0, progress: Callable[[float], None] | None = None) -> Recording:
@@ -24,21 +25,21 @@ def record_zombies(root: Root, follow_ns: int = 0, progress: Callable[[float], N
         events = CgroupEvents(root) if follow_ns else None
         if events is not None:
             _listen(recording, events, clock)
-        note = reader.read(recording, clock.now())
+        notes = reader.read(recording, clock.now())
         if events is not None:
             _follow(recording, events, clock, follow_ns, progress)
-            note = reader.read(recording, clock.now())
+            notes = reader.read(recording, clock.now())
             events.close()
-        recording["sources"].add(clock.now(), reader.name, "on", note, 0)
+        recording.add_source(clock.now(), reader.name, SourceState.read(notes))
     return recording
 
 
 def _listen(recording: Recording, events: CgroupEvents, clock: Clock) -> None:
     try:
         events.open()
-        recording["sources"].add(clock.now(), events.name, "on", "", 0)
+        recording.add_source(clock.now(), events.name, SourceState("on"))
     except Unreadable as error:
-        recording["sources"].add(clock.now(), events.name, "off", str(error), 0)
+        recording.add_source(clock.now(), events.name, SourceState.off(Failed(str(error))))
 
 
 def _follow(

@@ -10,6 +10,7 @@ from exhume.recording.plain import Columns, take
 from exhume.recording.recording import Recording
 
 SERIES = 20_000
+_SOURCES = ("time", "state", "reason", "cost", "reasons")
 
 
 class Carry:
@@ -19,7 +20,7 @@ class Carry:
         self.due = False
         """Whether the open segment was not told yet."""
         self._series: dict[tuple[str, str], tuple[int, int]] = {}
-        self._sources: dict[str, tuple[int, str, str, int]] = {}
+        self._sources: dict[str, tuple[int, str, str, int, str]] = {}
 
     def learn(self, rows: Recording) -> None:
         counters = rows["counters"]
@@ -30,7 +31,7 @@ class Carry:
             if len(self._series) > SERIES:
                 self._forget_oldest()
         for row in rows["sources"].rows() if len(rows["sources"]) else ():
-            self._sources[row["name"]] = (row["time"], row["state"], row["reason"], row["cost"])
+            self._sources[row["name"]] = tuple(row[column] for column in _SOURCES)
 
     def _forget_oldest(self) -> None:
         by_change = sorted(self._series.items(), key=lambda item: item[1][0])
@@ -44,10 +45,9 @@ class Carry:
             when = list(map(max, times, repeat(begin)))
             return arrow.from_columns(table, {"time": when, "name": names, "labels": labels, "value": values})
         if table == "sources" and self._sources:
-            times, states, reasons, costs = zip(*self._sources.values(), strict=True)
-            when = list(map(max, times, repeat(begin)))
-            columns = {"time": when, "name": list(self._sources), "state": states, "reason": reasons, "cost": costs}
-            return arrow.from_columns(table, columns)
+            columns = dict(zip(_SOURCES, zip(*self._sources.values(), strict=True), strict=True))
+            when = list(map(max, columns["time"], repeat(begin)))
+            return arrow.from_columns(table, {**columns, "time": when, "name": list(self._sources)})
         return None
 
 

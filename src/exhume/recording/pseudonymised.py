@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from exhume.recording.pseudonyms import Pseudonyms
 from exhume.recording.recording import Labels, Recording, Table
+from exhume.recording.source_state import changed, decoded, encoded
 
 Rule: TypeAlias = Callable[[str], str]
 
@@ -51,6 +52,8 @@ def pseudonymised(recording: Recording, names: Pseudonyms) -> Recording:
                     done[name][column.name] = _each(table.texts(column.name), rule or names.text)
                 elif column.kind == "labels" and running:
                     done[name][column.name] = _labels(table, column.name, names)
+        if running and "sources" in done:
+            done["sources"]["reasons"] = _each(recording["sources"].texts("reasons"), lambda stored: _reasons(stored, names))
         if not running:
             if "frames" in done:
                 done["frames"].update(_frames(recording["frames"], names))
@@ -96,6 +99,12 @@ def _each(texts: Sequence[str], rule: Rule) -> list[str]:
     """A column repeats itself: each text is looked at once."""
     known = {text: rule(text) for text in dict.fromkeys(texts)}
     return [known[text] for text in texts]
+
+
+def _reasons(stored: str, names: Pseudonyms) -> str:
+    """The texts in them are running text, and keys and codes are ours. What cannot be read here is left out."""
+    reasons = decoded("", stored)
+    return encoded(tuple(changed(reason, names.text) for reason in reasons)) if stored else ""
 
 
 def _frames(frames: Table, names: Pseudonyms) -> dict[str, list[str]]:

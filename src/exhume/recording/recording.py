@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from exhume.recording.columns import CHUNK, IntColumn
 from exhume.recording.schema import TABLES, TableSchema
+from exhume.recording.source_state import STATES, SourceRow, SourceState, State, decoded, encoded
 
 Derived = TypeVar("Derived")
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -192,28 +193,50 @@ class Recording:
         nearest = int(np.abs(times - time).argmin())
         return int(anchors.ints("real")[nearest]) + time - int(times[nearest])
 
-    def sources(self) -> dict[str, dict[str, Any]]:
-        """The last word of each source."""
-        return {row["name"]: row for row in self.tables["sources"].rows()}
+    def add_source(self, time: int, name: str, state: SourceState, cost_ns: int = 0) -> None:
+        """Add one row to `sources`."""
+        self.tables["sources"].add(time, name, state.state, state.reason, cost_ns, encoded(state.reasons))
 
-    def why_off(self, source: str) -> str:
-        """Why a source says nothing, for people."""
-        row = self.sources().get(source)
-        return (row["reason"] or f"{source} had nothing to say") if row is not None else f"{source} was not read"
+    def sources(self) -> Mapping[str, SourceRow]:
+        """The last row of each source."""
+        return self.derived("sources", _last_rows)
 
-    def why_partial(self, source: str) -> str:
-        """What is missing from a source that is on; "" where nothing is."""
-        row = self.sources().get(source)
-        return str(row["reason"]) if row is not None and partial(row["state"], row["reason"]) else ""
+    def source(self, name: str) -> SourceState | None:
+        """The last state of a source; None if it was not read."""
+        row = self.sources().get(name)
+        return row.state if row is not None else None
+
+    def reason(self, source: str) -> str:
+        """Why a source is as it is, for people; "" if there is nothing to say or it was not read."""
+        state = self.source(source)
+        return state.reason if state is not None else ""
 
     def on(self, source: str) -> bool:
-        row = self.sources().get(source)
-        return row is not None and row["state"] == "on"
+        """Whether it could be read, in whole or in part."""
+        state = self.source(source)
+        return state is not None and state.up
+
+    def why_off(self, source: str) -> str:
+        """Why a source has no data, for people."""
+        state = self.source(source)
+        return (state.reason or f"{source} had nothing to say") if state is not None else f"{source} was not read"
+
+    def why_partial(self, source: str) -> str:
+        """What is missing from a partial source, for people; "" of any other."""
+        state = self.source(source)
+        return state.reason if state is not None and state.state == "partial" else ""
 
 
-def partial(state: str, reason: str) -> bool:
-    """Whether a source that is on does not have all that it is for: its reason begins so."""
-    return state == "on" and reason.startswith(("only", "not named"))
+def _last_rows(recording: Recording) -> Mapping[str, SourceRow]:
+    table = recording["sources"]
+    times, costs = table.ints("time").tolist(), table.ints("cost").tolist()
+    states, reasons, stored = (table.texts(column) for column in ("state", "reason", "reasons"))
+    last = {name: row for row, name in enumerate(table.texts("name"))}
+    found = {}
+    for name, row in last.items():
+        state: State = next((one for one in STATES if one == states[row]), "off")
+        found[name] = SourceRow(times[row], name, SourceState(state, decoded(reasons[row], stored[row])), costs[row])
+    return found
 
 
 def _index(table: Table) -> dict[str, dict[Labels, Series]]:

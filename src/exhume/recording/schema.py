@@ -232,12 +232,13 @@ TABLES: dict[str, TableSchema] = {
         ),
         _table(
             "sources",
-            "Each source, on or off, and why.",
+            "Each source, on, partial or off, and why.",
             ("time", "time", "since when"),
             ("name", "text", "source"),
-            ("state", "text", "on or off"),
-            ("reason", "text", "why off; for on: how it was read, or what is missing from it"),
+            ("state", "text", "on, partial (something is missing from it) or off"),
+            ("reason", "text", "a sentence: why off, what is missing, or how it was read"),
             ("cost", "int", "CPU nanoseconds spent on it so far"),
+            ("reasons", "text", "the same for programs: a JSON list of objects with a code and its parameters"),
         ),
         _table(
             "anchors",

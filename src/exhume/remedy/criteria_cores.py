@@ -14,7 +14,7 @@ from exhume.findings.kernel_work import FLUSH, WALK
 from exhume.findings.sampled import by_core, period_ns
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Ints, Recording
-from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
+from exhume.remedy.criteria import CONFIDENCE, Criterion, CriterionId, Status
 from exhume.remedy.criteria_count import many
 from exhume.remedy.criteria_looked import recorded, sampled
 from exhume.remedy.criteria_statistics import Floats, ranked_lower
@@ -31,7 +31,7 @@ HARMLESS = 0.01
 _OVER, _NOT_OVER = 0.25, 0.5
 # Of the samples of a burst so many must be of a walk for it to be one; and of its time so much must have been sampled to say.
 _BLAMED, _SAMPLED = 0.3, 0.5
-_BURSTS, _UNIT = "bursts of kernel time", "s a minute"
+_UNIT = "s a minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,14 @@ class Held:
 
 
 def walks(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
-    name, unit = "walks over memory cgroups", _UNIT
     then = walked(before) if before is not None and len(before["samples"]) else None
     told_then = before is not None and then is not None and _told(before, thresholds)
     if not len(after["samples"]):
         left = many(after, thresholds)
-        status: Status = "not enough data" if told_then or left else "not seen"
+        status: Status = "too-little" if told_then or left else "not-seen"
         because = f"who walks is seen by stack samples: {after.why_off('samples')}"
         because += f"; there are {left:,} zombies to walk" if left else ""
-        return Criterion(name, "cause", status, then.a_minute if then else None, None, unit, None, None, because)
+        return Criterion("walks", "cause", status, then.a_minute if then else None, None, _UNIT, None, None, because)
     now = walked(after)
     was = then.a_minute if then is not None else None
     told = _told(after, thresholds)
@@ -73,14 +72,14 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
         if not told and memcg_walk.few(after) and _goes_on(then, now) and len(now.windows) >= _enough(then):
             # Who is in these functions is there for something else.
             outcome = Outcome("passed", None, "what is left is of no length")
-        return _criterion(name, unit, then, now, outcome)
+        return _criterion("walks", then, now, outcome)
     if told:
         because = f"memory cgroups are walked: {_longest(after, thresholds)}"
-        return Criterion(name, "cause", "failed", was, now.a_minute, unit, limit, None, because)
+        return Criterion("walks", "cause", "failed", was, now.a_minute, _UNIT, limit, None, because)
     if len(now.windows) < _FEWEST:
-        return _too_short(name, unit, was, now)
+        return _too_short("walks", was, now)
     because = f"none that matters in {len(now.windows) * WINDOW_NS / 1e9:.0f} s of samples"
-    return Criterion(name, "cause", "passed", was, now.a_minute, unit, limit, None, because)
+    return Criterion("walks", "cause", "passed", was, now.a_minute, _UNIT, limit, None, because)
 
 
 def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -> Criterion:
@@ -90,7 +89,7 @@ def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -
     if not cores(after):
         was = then.every.held.a_minute if then is not None else None
         because = f"no core was read: {after.why_off('cpu')}"
-        return Criterion(_BURSTS, "cause", "not seen", was, None, _UNIT, None, None, because)
+        return Criterion("bursts", "cause", "not-seen", was, None, _UNIT, None, None, because)
     now = _bursts(after, thresholds)
     if then is None or then.every.held.harmless or (then.known and then.walks.held.harmless):
         return _by_limit(then.every if then is not None else None, now.every, thresholds)
@@ -106,8 +105,8 @@ def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -
             outcome = replace(outcome, because=f"{outcome.because}; {rest:,.1f} s a minute are no walks: another matter")
     if outcome.status == "failed" and not known and now.every.worst[1].a_minute <= _limit(thresholds):
         because = "it goes on as before, but who walks is seen by stack samples only: these may be something else"
-        outcome = Outcome("not enough data", None, because)
-    return _criterion(_BURSTS, _UNIT, was_held, held, outcome)
+        outcome = Outcome("too-little", None, because)
+    return _criterion("bursts", was_held, held, outcome)
 
 
 def _by_limit(then: "_Full | None", now: "_Full", thresholds: Thresholds) -> Criterion:
@@ -115,23 +114,23 @@ def _by_limit(then: "_Full | None", now: "_Full", thresholds: Thresholds) -> Cri
     limit, (core, worst) = _limit(thresholds), now.worst
     was = then.worst[1].a_minute if then is not None else None
     if len(worst.windows) < _FEWEST:
-        return _too_short(_BURSTS, _UNIT, was, worst)
+        return _too_short("bursts", was, worst)
     if worst.a_minute <= limit:
         because = f"most is on core {core}, and less than is told" if worst.a_minute else "none"
-        return Criterion(_BURSTS, "cause", "passed", was, worst.a_minute, _UNIT, limit, None, because)
+        return Criterion("bursts", "cause", "passed", was, worst.a_minute, _UNIT, limit, None, because)
     if then is not None:
         worse = ranked_lower(then.held.windows, now.held.windows)
         status: Status = "failed" if worse <= 1 - CONFIDENCE else "passed"
         because = "worse than before" if status == "failed" else "no more than before, and no walk over cgroups: another matter"
         because += f" ({then.held.a_minute:,.1f} → {now.held.a_minute:,.1f} s a minute on all cores, most on core {core})"
         sure = 1 - worse if status == "failed" else None
-        return Criterion(_BURSTS, "cause", status, was, worst.a_minute, _UNIT, limit, sure, because)
+        return Criterion("bursts", "cause", status, was, worst.a_minute, _UNIT, limit, sure, because)
     above = _above(worst, limit)
     surely = above >= CONFIDENCE
     because = f"core {core} is full of kernel time for {worst.a_minute:,.1f} s of each minute"
     needed = None if surely else _longer_s(worst)
-    status = "failed" if surely else "not enough data"
-    return Criterion(_BURSTS, "cause", status, was, worst.a_minute, _UNIT, limit, above if surely else None, because, needed)
+    status = "failed" if surely else "too-little"
+    return Criterion("bursts", "cause", status, was, worst.a_minute, _UNIT, limit, above if surely else None, because, needed)
 
 
 def _limit(thresholds: Thresholds) -> float:
@@ -151,15 +150,15 @@ def reduced(then: Held, now: Held) -> Outcome:
     what is left is half of it or more, and for sure more than little."""
     if len(now.windows) < _enough(then):
         because = f"it was in {then.hit:.0%} of windows of {WINDOW_NS / 1e9:.0f} s before: too few were looked at to miss it"
-        return Outcome("not enough data", None, because, _enough(then) * WINDOW_NS / 1e9)
+        return Outcome("too-little", None, because, _enough(then) * WINDOW_NS / 1e9)
     chance = ranked_lower(now.windows, then.windows)
     if now.a_minute <= max(HARMLESS * 60, _OVER * then.a_minute) and chance <= 1 - CONFIDENCE:
         return Outcome("passed", 1 - chance, f"it fell, by chance only once in {1 / max(chance, 1e-6):,.0f} times")
     if not _goes_on(then, now):
-        return Outcome("not enough data", None, "it is less, but that may be chance", _longer_s(now))
+        return Outcome("too-little", None, "it is less, but that may be chance", _longer_s(now))
     sure = _above(now, HARMLESS * 60, then)
     if sure < CONFIDENCE:
-        return Outcome("not enough data", None, "it seems to go on, but that may be chance", _longer_s(now))
+        return Outcome("too-little", None, "it seems to go on, but that may be chance", _longer_s(now))
     return Outcome("failed", sure, "it goes on as before")
 
 
@@ -297,14 +296,14 @@ def _drawn(held: Held, generator: np.random.Generator) -> Floats:
     return means * 60e9 / WINDOW_NS
 
 
-def _criterion(name: str, unit: str, then: Held, now: Held, outcome: Outcome) -> Criterion:
+def _criterion(id_: CriterionId, then: Held, now: Held, outcome: Outcome) -> Criterion:
     limit = max(HARMLESS * 60, _OVER * then.a_minute)
     return Criterion(
-        name, "cause", outcome.status, then.a_minute, now.a_minute, unit, limit, outcome.confidence, outcome.because,
+        id_, "cause", outcome.status, then.a_minute, now.a_minute, _UNIT, limit, outcome.confidence, outcome.because,
         outcome.needed_s,
     )  # fmt: skip
 
 
-def _too_short(name: str, unit: str, was: float | None, now: Held) -> Criterion:
+def _too_short(id_: CriterionId, was: float | None, now: Held) -> Criterion:
     because = f"looked at for {len(now.windows) * WINDOW_NS / 1e9:.0f} s only"
-    return Criterion(name, "cause", "not enough data", was, now.a_minute, unit, None, None, because, _FEWEST * WINDOW_NS / 1e9)
+    return Criterion(id_, "cause", "too-little", was, now.a_minute, _UNIT, None, None, because, _FEWEST * WINDOW_NS / 1e9)

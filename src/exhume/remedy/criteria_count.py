@@ -9,7 +9,7 @@ from exhume.remedy.criteria import CONFIDENCE, Criterion
 from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, heaps, in_window, leaks, silence_s
 from exhume.remedy.criteria_statistics import gamma_below, poisson_most
 
-NAME, UNIT = "zombies", "zombie cgroups"
+_UNIT = "zombie cgroups"
 # A count that is so much less than it was at its most was brought down.
 _LET_GO = 0.8
 # A recording whose smallest count is this part of its largest saw the leak begin.
@@ -23,11 +23,11 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
     then = in_window(before) if before is not None else []
     was = float(then[-1][1]) if then else None
     if not now:
-        return Criterion(NAME, "cause", "not seen", was, None, UNIT, None, None, f"not counted: {after.why_off('memcg')}")
+        return Criterion("zombies", "cause", "not-seen", was, None, _UNIT, None, None, f"not counted: {after.why_off('memcg')}")
     seconds, last = (now[-1][0] - now[0][0]) / 1e9, now[-1][1]
     if seconds < SHORTEST_S:
         because = f"counted for {seconds:.0f} s only"
-        return Criterion(NAME, "cause", "not enough data", was, last, UNIT, None, None, because, SHORTEST_S)
+        return Criterion("zombies", "cause", "too-little", was, last, _UNIT, None, None, because, SHORTEST_S)
     smallest = _smallest(now)
     grown = smallest[-1] - min(smallest)
     a_minute, leaked, heap = _allowed(before, after, thresholds)
@@ -35,21 +35,21 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
     least = min(smallest)
     if grown > allowed and _rising(smallest[smallest.index(least) :]):
         because = f"their number grows: {grown:,} more in {seconds:,.0f} s"
-        return Criterion(NAME, "cause", "failed", was, last, UNIT, least + allowed, CONFIDENCE, because)
+        return Criterion("zombies", "cause", "failed", was, last, _UNIT, least + allowed, CONFIDENCE, because)
     if then and _let_go(before, after, then, now):
         return _back(then, last, was, before is not None and before.node.boot_id != after.node.boot_id, thresholds)
     steady = f"{grown:,} more in {seconds:,.0f} s, which is no growth" if grown > 0 else f"no more in {seconds:,.0f} s"
     needed = silence_s(a_minute, heap=heap)
     if gamma_below(1.0, a_minute * seconds / 60 / heap) < CONFIDENCE:
         because = f"{steady}, but a slow leak may have none in so short a time"
-        return Criterion(NAME, "cause", "not enough data", was, last, UNIT, least + allowed, None, because, needed)
+        return Criterion("zombies", "cause", "too-little", was, last, _UNIT, least + allowed, None, because, needed)
     remain = ""
     if many(after, thresholds):
         remain = f"; {last:,} remain, walked by whoever reads or reclaims: exhume zombies purge lets them go"
     # How surely more would have come if it leaked as before. Where nobody knows that rate, nothing is tested.
     sure = gamma_below(grown / heap + 1, leaked * seconds / 60 / heap)
     tested = sure if sure >= CONFIDENCE else None
-    return Criterion(NAME, "cause", "passed", was, last, UNIT, least + allowed, tested, steady + remain)
+    return Criterion("zombies", "cause", "passed", was, last, _UNIT, least + allowed, tested, steady + remain)
 
 
 def _back(then: list[tuple[int, int]], last: int, was: float | None, rebooted: bool, thresholds: Thresholds) -> Criterion:
@@ -62,10 +62,10 @@ def _back(then: list[tuple[int, int]], last: int, was: float | None, rebooted: b
     whence = f"back to the {first:,} that it began with" if began else f"below the {limit:,} that are no matter"
     if last <= limit:
         because = f"they were let go, and are {whence}: {last:,}, once {most:,}"
-        return Criterion(NAME, "cause", "passed", was, last, UNIT, limit, None, because)
+        return Criterion("zombies", "cause", "passed", was, last, _UNIT, limit, None, because)
     there = f"there are {last:,} since the reboot" if rebooted else f"{last:,} are left of {most:,}"
     because = f"they were let go, but are not {whence}: {there}"
-    return Criterion(NAME, "cause", "failed", was, last, UNIT, limit, None, because)
+    return Criterion("zombies", "cause", "failed", was, last, _UNIT, limit, None, because)
 
 
 def _let_go(before: Recording | None, after: Recording, then: list[tuple[int, int]], now: list[tuple[int, int]]) -> bool:

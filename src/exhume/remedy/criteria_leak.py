@@ -16,12 +16,13 @@ from exhume.findings.leak_places import counted
 from exhume.findings.thresholds import Thresholds
 from exhume.node.cgroup_events import SETTLE_NS
 from exhume.recording.recording import Ints, Recording
-from exhume.remedy.criteria import CONFIDENCE, RATE, Criterion, Status
+from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded
 from exhume.remedy.criteria_statistics import abrupt, dispersion, gamma_below, poisson_lower, poisson_upper
 from exhume.text import printable
 
 EVENTS, COUNT = "cgroup events", "the count of the node"
+_UNIT = "zombies a minute"
 NODE = ""
 """The place of all, where places are not known."""
 BLOCK_NS = 5_000_000_000
@@ -190,7 +191,7 @@ def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds
     harmless = thresholds.leak_per_minute
     if now is None:
         why = after.why_off("memcg") if not after.on("memcg") else after.why_off("cgroup-events")
-        return Criterion(RATE, "cause", "not seen", None, None, "zombies a minute", None, None, f"not visible: {why}")
+        return Criterion("leak-rate", "cause", "not-seen", None, None, _UNIT, None, None, f"not visible: {why}")
     places = then.leaking(harmless) if then is not None else []
     if not places and then is not None and then.bounds(then.at())[0] > harmless:
         places = sorted({*then.places, *now.places})
@@ -214,7 +215,7 @@ def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds
         because = f"zombies come elsewhere{_where(elsewhere[:1])}: {lower:,.1f} a minute at least"
     said = f"{because} ({now.source}, {settled.seconds:,.0f} s)"
     shown = harmless if status == "failed" else limit  # what it was held against
-    return Criterion(RATE, "cause", status, was, settled.rate(times), "zombies a minute", shown, confidence, said, needed)
+    return Criterion("leak-rate", "cause", status, was, settled.rate(times), _UNIT, shown, confidence, said, needed)
 
 
 def _judged(
@@ -224,7 +225,7 @@ def _judged(
     count, minutes, heap = len(times), now.seconds / 60, now.heap(times)
     came = f"{count:,} came{where}" if count else f"none came{where}"
     if now.seconds < SHORTEST_S:
-        return "not enough data", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", silence_s(limit, heap=before)
+        return "too-little", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", silence_s(limit, heap=before)
     lower, _ = now.bounds(times)
     if lower > harmless:
         sure = 1 - gamma_below(count / heap, harmless * minutes / heap)
@@ -238,7 +239,7 @@ def _judged(
     if before > max(1.0, now.heap(times)):
         because += f", because about {before:,.0f} came at once before"
     longer = silence_s(limit, count, heap)
-    return "not enough data", None, because, max(1.1 * now.seconds, longer) if longer is not None else None
+    return "too-little", None, because, max(1.1 * now.seconds, longer) if longer is not None else None
 
 
 def _most(now: Leaks) -> list[str]:

@@ -5,14 +5,14 @@ import math
 
 from exhume.findings.events import events
 from exhume.recording.recording import Recording
-from exhume.remedy.criteria import CONFIDENCE, Rare, Status
+from exhume.remedy.criteria import CONFIDENCE, Rare, RareId, Status
 from exhume.text import printable
 
 # Kinds of events, and the sources that would have told of them.
-_EFFECTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "resets of network devices": (("nic-reset-done", "nic-reset-failed", "nic-tx-timeout", "xmit-timeout"), ("kernel-log",)),
-    "soft lockups": (("soft-lockup",), ("kernel-log",)),
-    "dead jobs": (("job-failed", "job-died"), ("jobs",)),
+_EFFECTS: dict[RareId, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "nic-resets": (("nic-reset-done", "nic-reset-failed", "nic-tx-timeout", "xmit-timeout"), ("kernel-log",)),
+    "soft-lockups": (("soft-lockup",), ("kernel-log",)),
+    "dead-jobs": (("job-failed", "job-died"), ("jobs",)),
 }
 # Lines of one device that are closer than this are about one reset.
 _ONE_NS = 60 * 10**9
@@ -21,11 +21,11 @@ _EXPECTED = -math.log(1 - CONFIDENCE)
 
 
 def rare(before: Recording | None, after: Recording) -> tuple[Rare, ...]:
-    found = (_rare(name, kinds, sources, before, after) for name, (kinds, sources) in _EFFECTS.items())
-    return tuple(one for one in found if one.status != "not seen" or one.name != "dead jobs")
+    found = (_rare(id_, kinds, sources, before, after) for id_, (kinds, sources) in _EFFECTS.items())
+    return tuple(one for one in found if one.status != "not-seen" or one.id != "dead-jobs")
 
 
-def _rare(name: str, kinds: tuple[str, ...], sources: tuple[str, ...], before: Recording | None, after: Recording) -> Rare:
+def _rare(id_: RareId, kinds: tuple[str, ...], sources: tuple[str, ...], before: Recording | None, after: Recording) -> Rare:
     now, hours = _happened(after, kinds)
     seen = bool(now) or any(after.on(source) for source in sources)
     then = _happened(before, kinds) if before is not None and any(before.on(source) for source in sources) else None
@@ -34,17 +34,17 @@ def _rare(name: str, kinds: tuple[str, ...], sources: tuple[str, ...], before: R
     status: Status
     if not seen:
         why = after.why_off(sources[0])
-        return Rare(name, "not seen", was, span, None, hours, needed, f"not visible: {why}")
+        return Rare(id_, "not-seen", was, span, None, hours, needed, f"not visible: {why}")
     if now:
-        return Rare(name, "failed", was, span, len(now), hours, needed, printable(now[-1]))
+        return Rare(id_, "failed", was, span, len(now), hours, needed, printable(now[-1]))
     if needed is None:
         because = "none before, none now" if was == 0 else "none; how often it was before is not known"
-        return Rare(name, "not enough data", was, span, 0, hours, None, because)
-    status = "passed" if hours >= needed else "not enough data"
+        return Rare(id_, "too-little", was, span, 0, hours, None, because)
+    status = "passed" if hours >= needed else "too-little"
     because = (
         f"{was} in {_lasting(span or 0)} before; {_lasting(needed)} without one would be no chance, {_lasting(hours)} passed"
     )
-    return Rare(name, status, was, span, 0, hours, needed, because)
+    return Rare(id_, status, was, span, 0, hours, needed, because)
 
 
 def _happened(recording: Recording, kinds: tuple[str, ...]) -> tuple[list[str], float]:

@@ -7,14 +7,24 @@ import shlex
 from dataclasses import dataclass, field
 
 from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
-from exhume.findings.model import CGROUPS
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.findings.kind import Case, Remedy
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.memcg_walk import MemcgWalk
+from exhume.findings.model import Facts, Finding, is_of, of
+from exhume.findings.registry import BY_NAME
+from exhume.findings.unit_fix import ACTED_ON
+from exhume.findings.unused_agent import UnusedAgent
+from exhume.image.systemd import names
 from exhume.image.systemd.units import Units
 from exhume.image.tree import Tree
 from exhume.remedy import defunct, plan_zombies
 from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Relief, Step
-from exhume.remedy.plan_report import Seen, Told
 from exhume.remedy.plan_target import NODE, is_finding
 from exhume.remedy.plan_target import unit as unit_of
 from exhume.remedy.plan_unit import Keep, UnitPlanner
@@ -24,10 +34,11 @@ from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.templates import relief_of
 from exhume.remedy.whose import elsewhere, not_a_unit, units
 from exhume.text import from_path, printable
-from exhume.verdict.kinds import ALL as KINDS
+from exhume.verdict.report import Report
 
-OF_UNITS = ("memcg-leak", "crash-loop", "unused-agent")
-OF_ZOMBIES = ("memcg-leak", "crash-loop", "zombie-memcgs")
+OF_UNITS = (MemcgLeak, CrashLoop, UnusedAgent)
+Findings = tuple[Finding[Facts], ...]
+
 MOST_PLACES = 50
 """In so many places leaked directories are looked at: each may have tens of thousands."""
 MOST_TOLD = 100
@@ -74,18 +85,20 @@ class Planner:
     def _units(self) -> Units:
         return self._protection.units
 
-    def plan(self, target: str, report: Told | None = None) -> Plan:
+    def plan(self, target: str, report: Report | None = None) -> Plan:
         """Refused names what stands in the way; UsageError what is not there."""
         if target == NODE:
             if report is None:
                 raise UsageError("a plan for the node needs a report")
             behind = _behind(report)
-            return self._of_findings(NODE, report.summary, behind, besides=_besides(report, behind))
+            verdict = report.verdict
+            offered = verdict.remedies if verdict.cause is not None else _remedies(report, behind)
+            return self._of_findings(NODE, verdict.summary, behind, offered, besides=_besides(report, behind))
         if report is not None and is_finding(target) and (found := report.find(target)):
-            return self._of_findings(target, found[0].summary, found, named=True)
-        if report is not None and target in KINDS:
+            return self._of_findings(target, found[0].summary, found, _remedies(report, found), named=True)
+        if report is not None and target in BY_NAME:
             seen = report.health in ("healthy", "warning", "critical")
-            return Plan(target, report.summary, (), settled=(f"the report has no {target}",) if seen else ())
+            return Plan(target, report.verdict.summary, (), settled=(f"the report has no {target}",) if seen else ())
         if is_finding(target) and not self._units.path(f"{target}.service"):
             told = ", ".join(dict.fromkeys(one.kind for one in report.findings)) if report is not None else ""
             raise UsageError(
@@ -97,8 +110,8 @@ class Planner:
             )
         return self._of_unit(unit_of(target, self._tree, self._units, self._node.manager), report)
 
-    def _of_unit(self, name: str, report: Told | None) -> Plan:
-        about = [one for one in (report.findings if report is not None else ()) if one.unit == name]
+    def _of_unit(self, name: str, report: Report | None) -> Plan:
+        about = [one for one in (report.findings if report is not None else ()) if one.facts.unit == name]
         why = about[0].summary if about else "asked for by name"
         theirs = [_theirs(one, self._node.manager) for one in about]
         if theirs and all(theirs):
@@ -123,46 +136,56 @@ class Planner:
             draft.relief += self._for_good(name)
 
     def _of_findings(
-        self, target: str, why: str, findings: tuple[Seen, ...], named: bool = False, besides: tuple[Relief, ...] = ()
+        self,
+        target: str,
+        why: str,
+        findings: Findings,
+        offered: tuple[Remedy, ...],
+        named: bool = False,
+        besides: tuple[Relief, ...] = (),
     ) -> Plan:
+        """Steps for the remedies that are offered; a unit without one is left to people, with the reason."""
+        fixes = {remedy.target for remedy in offered if remedy.id == "fix"}
         draft = _Draft()
         done: set[str] = set()
         for one in findings:
-            if one.kind in OF_UNITS and (one.unit or one.subject) not in done:
-                done.add(one.unit or one.subject)
-                self._try_unit(one, named and len(findings) == 1, draft)
-        leaks: dict[tuple[str, str], Seen] = {}
-        for one in (one for one in findings if one.kind == "cgroup-dirs-leak"):
-            leaks.setdefault((one.text("directory"), one.subject), one)
-        places = tuple(leaks.values())
-        for one in places[:MOST_PLACES]:
-            self._directories(one, draft)
-        for one in places[MOST_PLACES:]:
+            name = one.facts.unit or one.subject
+            if isinstance(one.facts, OF_UNITS) and name not in done:
+                done.add(name)
+                self._try_unit(one, fixes, named and len(findings) == 1, draft)
+        leaks = {(one.facts.directory, one.subject): one for one in reversed(of(findings, CgroupDirsLeak))}
+        places = tuple(reversed(leaks.values())) if CgroupDirsLeak.kind in fixes else ()
+        for leak in places[:MOST_PLACES]:
+            self._directories(leak, draft)
+        for leak in places[MOST_PLACES:]:
             text = f"after {MOST_PLACES} places no more are looked at; when those are clean, make a new plan"
-            draft.relief.append(Relief(one.subject, one.summary, text))
-        for one in [one for one in findings if one.kind == "defunct-processes"][:1]:  # it is of the whole node
-            self._defunct(one, draft)
-        walkers = [one.text("its unit", "unit") for one in findings if one.kind in ("memcg-walk", "core-saturated")]
-        for unit in dict.fromkeys(walkers):
+            draft.relief.append(Relief(leak.subject, leak.summary, text))
+        if DefunctProcesses.kind in fixes and (found := of(findings, DefunctProcesses)):
+            self._defunct(found[0], draft)  # it is of the whole node
+        walkers = [one.facts.focus_offender for one in findings if isinstance(one.facts, MemcgWalk | CoreSaturated)]
+        for unit in dict.fromkeys(walker.unit for walker in walkers if walker is not None):
             draft.relief += relief_of(unit) if unit and self._protection.named(unit) else ()
-        if any(one.kind in OF_ZOMBIES for one in findings):
+        if any(remedy.id == "purge-zombies" for remedy in offered):
             self._afterwards(_homes(findings), draft)
         draft.relief += besides
         return draft.plan(target, why)
 
-    def _try_unit(self, one: Seen, strictly: bool, draft: "_Draft") -> None:
+    def _try_unit(self, one: Finding[Facts], fixes: set[str], strictly: bool, draft: "_Draft") -> None:
         """What cannot be is said beside what can; only where it is all that was asked for it is refused."""
         try:
-            if why_not := _theirs(one, self._node.manager) or not_a_unit(one.subject, one.unit):
+            unit = one.facts.unit
+            if why_not := _theirs(one, self._node.manager) or not_a_unit(one.subject, unit):
                 raise Refused(why_not)
-            self._act(unit_of(one.unit, self._tree, self._units, self._node.manager), one.summary, draft)
+            if unit not in fixes:
+                raise Refused(_not_offered(unit))
+            self._act(unit_of(unit, self._tree, self._units, self._node.manager), one.summary, draft)
         except (Refused, UsageError) as why:
             if strictly:
                 raise
-            draft.relief.append(Relief(one.unit or one.subject, one.summary, str(why)))
+            draft.relief.append(Relief(one.facts.unit or one.subject, one.summary, str(why)))
 
-    def _directories(self, one: Seen, draft: "_Draft") -> None:
-        directory, path = one.text("directory"), one.subject
+    def _directories(self, one: Finding[CgroupDirsLeak], draft: "_Draft") -> None:
+        directory, path = one.facts.directory, one.subject
         mount = directory.removesuffix(path) if path != "/" else directory.rstrip("/")
         if not path.startswith("/") or not directory.endswith(path if path != "/" else "") or not mount.startswith("/"):
             draft.relief.append(Relief(one.subject, one.summary, "the report does not say in which hierarchy they are"))
@@ -178,7 +201,7 @@ class Planner:
         else:
             draft.steps.append(step)
 
-    def _defunct(self, one: Seen, draft: "_Draft") -> None:
+    def _defunct(self, one: Finding[DefunctProcesses], draft: "_Draft") -> None:
         try:
             planner = self._planner if self._node.manager is not None else None
             made, more = defunct.offers(self._node.root, self._protection, planner)
@@ -212,46 +235,65 @@ def _at_most(relief: tuple[Relief, ...]) -> tuple[Relief, ...]:
     return (*relief[:MOST_TOLD], more)
 
 
-def _theirs(one: Seen, manager: Manager | None) -> str:
+def _theirs(one: Finding[Facts], manager: Manager | None) -> str:
     """Whose the unit is that a finding names, where one of its cgroups says that it is not the node's own."""
-    paths = [one.subject, *map(one.text, CGROUPS)]
-    named = [path for path in paths if "/" in path and (one.unit in units(path) or (path == one.subject and not one.unit))]
-    # Who makes the groups, unless it does so for others, is who has to be stopped.
-    if not one.unit and not one.text("hand"):
-        named.append(paths[-1])
+    facts = one.facts
+    named = [
+        path
+        for path in (one.subject, *facts.cgroup_paths)
+        if "/" in path and (facts.unit in units(path) or (path == one.subject and not facts.unit))
+    ]
+    # The program that makes the groups has to be stopped, unless it makes them for others.
+    maker = facts.maker if isinstance(facts, MemcgLeak | CgroupDirsLeak) else None
+    if not facts.unit and maker is not None and not maker.hand:
+        named.append(maker.cgroup)
     return next((why for path in named if (why := elsewhere(path, manager))), "")
 
 
-def _behind(report: Told) -> tuple[Seen, ...]:
+def _behind(report: Report) -> Findings:
     """What the verdict blames, or, where it names no cause, every serious finding that something can be done about."""
-    if report.cause:
-        chain = [one for one in report.findings if one.id in report.chain]
-        blamed = [one for one in report.findings if one.unit in report.culprits or one.subject in report.culprits]
-        if report.cause == "defunct-processes":  # its culprit is restarted: what it is needs no stopping
-            blamed = []
-        return _in_order(chain, blamed)
-    return tuple(one for one in report.findings if one.serious)
+    verdict = report.verdict
+    if verdict.cause is None:
+        return tuple(one for one in report.findings if one.serious)
+    culprits = {one.subject for one in verdict.culprits}
+    chain = {id(link.finding) for link in verdict.chain}
+    if verdict.cause == DefunctProcesses.kind:  # its culprit is restarted: what it is needs no stopping
+        culprits = set()
+    blamed = [one for one in report.findings if one.facts.unit in culprits or one.subject in culprits]
+    ordered = [one for one in report.findings if id(one) in chain]
+    return tuple({id(one): one for one in (*ordered, *blamed)}.values())
 
 
-def _besides(report: Told, behind: tuple[Seen, ...]) -> tuple[Relief, ...]:
+def _remedies(report: Report, findings: Findings) -> tuple[Remedy, ...]:
+    """What the findings offer, whether the verdict blames them or not."""
+    offered: dict[Remedy, None] = {}
+    for finding in findings:
+        # Without the others: there may be thousands, and some remedies are for all findings of a kind.
+        case = Case(report.node, (finding,), report.verdict.chain)
+        offered |= dict.fromkeys(BY_NAME[finding.kind].remedies(finding, case))
+    return tuple(offered)
+
+
+def _not_offered(unit: str) -> str:
+    """Why a unit is left alone: others than these are not acted on, or the verdict blames something else."""
+    if names.kind(unit) in ACTED_ON:
+        return f"the report has no remedy for {printable(unit)}: exhume fix {shlex.quote(unit)} plans by its name"
+    words = f"{', '.join(ACTED_ON[:-1])} or {ACTED_ON[-1]}"
+    return f"{printable(unit)} is no {words} of this node's systemd: it is not touched"
+
+
+def _besides(report: Report, behind: Findings) -> tuple[Relief, ...]:
     """Units that are in trouble and that the verdict does not blame: a plan for the node leaves them alone, and says so."""
-    done = {one.unit for one in behind}
-    found = {one.unit: one for one in report.findings if one.serious and one.kind in OF_UNITS and one.unit not in done}
+    done = {one.facts.unit for one in behind}
+    serious = [one for one in report.findings if one.serious and isinstance(one.facts, OF_UNITS)]
+    found = {one.facts.unit: one for one in serious if one.facts.unit not in done}
     text = "the verdict does not blame it, so that this plan leaves it alone: exhume fix {}"
     return tuple(Relief(name, one.summary, text.format(shlex.quote(name))) for name, one in found.items() if name)
 
 
-def _in_order(*lists: list[Seen]) -> tuple[Seen, ...]:
-    found: dict[str, Seen] = {}
-    for some in lists:
-        for one in some:
-            found.setdefault(one.id or one.summary, one)
-    return tuple(found.values())
-
-
-def _homes(findings: "tuple[Seen, ...] | list[Seen]") -> tuple[str, ...]:
+def _homes(findings: "Findings | list[Finding[Facts]]") -> tuple[str, ...]:
     """Where the zombies are, by the report; nothing where one of them is at the top, which is everywhere."""
-    homes = tuple(dict.fromkeys(one.text("home") for one in findings if one.kind == "memcg-leak"))
+    homes = tuple(dict.fromkeys(one.facts.home for one in findings if is_of(one, MemcgLeak)))
     return homes if all(home.startswith("/") for home in homes) and "/" not in homes else ()
 
 

@@ -7,20 +7,25 @@ data. Signs and rare effects are told; a rare effect that happens in spite of th
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from exhume.errors import ExhumeError
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
-from exhume.remedy.criteria import RATE, STATUSES, Criterion, Rare
+from exhume.remedy.criteria import Criterion, CriterionId, Rare, RareId, Status
 from exhume.remedy.criteria_cores import bursts, walks
 from exhume.remedy.criteria_count import zombie_count
 from exhume.remedy.criteria_leak import leak_rate
 from exhume.remedy.criteria_rare import rare
 from exhume.remedy.criteria_signs import late_polls, network_stalls, reclaims, restarts, throttling
+from exhume.text import printable
 from exhume.verdict.report import wall
 
-SCHEMA: Final = "exhume.proof/1"
+SCHEMA: Final = "exhume.proof/2"
+# Tuples, so that any JSON value can be looked for in them.
+_CRITERIA: Final = get_args(CriterionId)
+_RARE: Final = get_args(RareId)
+_STATUSES: Final = get_args(Status)
 
 Judge = Callable[[Recording | None, Recording, Thresholds], Criterion]
 CRITERIA: Final[tuple[Judge, ...]] = (
@@ -70,7 +75,7 @@ def prove(before: Recording | None, after: Recording, thresholds: Thresholds, ea
     """Without `before` the limits are those of the thresholds. `early`: why the window was ended before its time."""
     criteria = tuple(judge(before, after, thresholds) for judge in CRITERIA)
     if early:
-        criteria = tuple(_ended(one, early) if one.name == RATE else one for one in criteria)
+        criteria = tuple(_ended(one, early) if one.id == "leak-rate" else one for one in criteria)
     effects = rare(before, after)
     passed = _passed(criteria, effects)
     return Proof(
@@ -100,20 +105,20 @@ def _passed(criteria: tuple[Criterion, ...], effects: tuple[Rare, ...]) -> bool 
 
 def _open(cause: Criterion) -> bool:
     """What cannot be seen matters if it was seen to be bad, and if nothing else says whether anything leaks."""
-    return cause.status == "not enough data" or (cause.status == "not seen" and (cause.name == RATE or bool(cause.before)))
+    return cause.status == "too-little" or (cause.status == "not-seen" and (cause.id == "leak-rate" or bool(cause.before)))
 
 
 def _summary(passed: bool | None, criteria: tuple[Criterion, ...], effects: tuple[Rare, ...]) -> str:
     causes = [one for one in criteria if one.role == "cause"]
-    bad = [one.name for one in causes if one.status == "failed"] + [one.name for one in effects if one.status == "failed"]
+    bad = [one.label for one in causes if one.status == "failed"] + [one.label for one in effects if one.status == "failed"]
     if passed is False:
         return f"it is not cured: {', '.join(bad)}"
     if passed is None:
-        open_ = [one.name for one in causes if _open(one)]
+        open_ = [one.label for one in causes if _open(one)]
         longest = max((one.needed_s or 0.0 for one in causes), default=0.0)
         return f"not judged: {', '.join(open_)}" + (f"; about {_minutes(longest)} would be enough" if longest else "")
-    signs = [one.name for one in criteria if one.role == "sign" and one.status == "failed"]
-    unseen = [one.name for one in causes if one.status == "not seen"]
+    signs = [one.label for one in criteria if one.role == "sign" and one.status == "failed"]
+    unseen = [one.label for one in causes if one.status == "not-seen"]
     said = "the causes are gone"
     if unseen:
         said += f", as far as they can be seen ({', '.join(unseen)} cannot)"
@@ -132,7 +137,16 @@ def _looked(recording: Recording) -> Looked:
 
 
 def as_json(proof: Proof) -> dict[str, Any]:
-    return {"schema": SCHEMA, **asdict(proof)}
+    return {
+        "schema": SCHEMA,
+        **asdict(proof),
+        "criteria": [_labelled(one) for one in proof.criteria],
+        "rare": [_labelled(one) for one in proof.rare],
+    }
+
+
+def _labelled(one: Criterion | Rare) -> dict[str, Any]:
+    return {"id": one.id, "label": one.label, **asdict(one)}
 
 
 T = TypeVar("T")
@@ -140,8 +154,12 @@ T = TypeVar("T")
 
 def from_json(document: Mapping[str, Any]) -> Proof:
     """What `as_json` made; anything else is refused with what is wrong about it."""
-    if document.get("schema") != SCHEMA:
-        raise ExhumeError(f"this is no proof: its schema is {document.get('schema')!r}, not {SCHEMA!r}")
+    if (schema := document.get("schema")) != SCHEMA:
+        if isinstance(schema, str) and schema.startswith("exhume.proof/"):
+            raise ExhumeError(
+                f"the proof has schema {printable(schema)}, and this exhume reads {SCHEMA}: make it again with exhume verify"
+            )
+        raise ExhumeError(f"this is no proof: its schema is {schema!r}, not {SCHEMA!r}")
     try:
         before = document["before"]
         proof = Proof(
@@ -155,9 +173,11 @@ def from_json(document: Mapping[str, Any]) -> Proof:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ExhumeError(f"this is no whole proof: {error}") from None
-    known = {one.status for one in proof.criteria} | {one.status for one in proof.rare}
-    if proof.passed not in (True, False, None) or not known <= set(STATUSES):
+    statuses = [one.status for one in proof.criteria] + [one.status for one in proof.rare]
+    if proof.passed not in (True, False, None) or any(status not in _STATUSES for status in statuses):
         raise ExhumeError("this is no proof that exhume made: a status in it is not known")
+    if any(one.id not in _CRITERIA for one in proof.criteria) or any(one.id not in _RARE for one in proof.rare):
+        raise ExhumeError("this is no proof that exhume made: a criterion in it is not known")
     return proof
 
 

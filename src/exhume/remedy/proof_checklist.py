@@ -15,8 +15,21 @@ from exhume.text import printable
 from exhume.verdict.policy import Policy
 from exhume.verdict.report import Report
 
-SCHEMA: Final = "exhume.checklist/1"
-State = Literal["done", "open", "not needed"]
+SCHEMA: Final = "exhume.checklist/2"
+StepId = Literal["finish", "cgroup-version", "scan", "correlate", "audit", "disable", "clean-up", "validate", "lifecycle"]
+State = Literal["done", "open", "not-needed"]
+STEP_LABELS: Final[dict[StepId, str]] = {
+    "finish": "finish what was begun",
+    "cgroup-version": "know the cgroup version",
+    "scan": "count and name the zombies",
+    "correlate": "find the cause before adding nodes",
+    "audit": "audit what starts by itself",
+    "disable": "disable what leaks",
+    "clean-up": "let the zombies go",
+    "validate": "validate for ten minutes",
+    "lifecycle": "write it into the image's policy",
+}
+STATE_LABELS: Final[dict[State, str]] = {"done": "done", "open": "open", "not-needed": "not needed"}
 # The window that the last step but one asks for; a little less is as good.
 WINDOW_S: Final = 600.0
 _NEARLY: Final = 0.95
@@ -98,67 +111,65 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    name: str
+    id: StepId
     state: State
     evidence: str
     command: str = ""
     """What to type, where it is open."""
 
+    @property
+    def label(self) -> str:
+        return STEP_LABELS[self.id]
+
 
 def finish(known: Known) -> Step | None:
     """Only where something was begun and not ended: nothing else can be done to the node before, and it comes first."""
-    name = "finish what was begun"
     if (why := known.why.get("done")) is not None:
-        return Step(name, "open", f"whether a fix was interrupted is not known: {why}", "sudo exhume history")
+        return Step("finish", "open", f"whether a fix was interrupted is not known: {why}", "sudo exhume history")
     if known.unfinished is None:
         return None
     identity, target, status = known.unfinished
     told = f"exhume fix {printable(target, 80)} ({identity}) is {status}; exhume undo {identity} takes it back"
     way = "exhume undo" if status == "undoing" else "exhume fix --resume"
-    return Step(name, "open", told, f"sudo {way} {identity}")
+    return Step("finish", "open", told, f"sudo {way} {identity}")
 
 
 def cgroup_version(known: Known) -> Step:
-    name = "know the cgroup version"
     if not known.cgroups or known.cgroups == "none":
-        return Step(name, "open", known.why.get("cgroups", "no cgroup hierarchy is visible"), "exhume check -v")
+        return Step("cgroup-version", "open", known.why.get("cgroups", "no cgroup hierarchy is visible"), "exhume check -v")
     where = f", memory is at {printable(known.memory_at)}" if known.memory_at else ""
-    return Step(name, "done", f"{known.cgroups}{where}")
+    return Step("cgroup-version", "done", f"{known.cgroups}{where}")
 
 
 def scan(known: Known) -> Step:
-    name = "count and name the zombies"
     if known.zombies is None:
-        return Step(name, "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
+        return Step("scan", "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
     said = f"{known.zombies:,} zombie memory cgroups, {known.live:,} live"
     if known.many and not known.places:
-        return Step(name, "open", f"{said}; where they lived is not known", "sudo exhume zombies")
+        return Step("scan", "open", f"{said}; where they lived is not known", "sudo exhume zombies")
     most = f"; {known.places[0][1]:,} lived in {printable(known.places[0][0], 80)}" if known.places else ""
-    return Step(name, "done", said + most)
+    return Step("scan", "done", said + most)
 
 
 def correlate(known: Known) -> Step:
     """More nodes from the same image inherit the leak: the cause comes before capacity."""
-    name = "find the cause before adding nodes"
     if known.report is None:
-        return Step(name, "open", known.why.get("report", "nothing is recorded"), "sudo exhume record --for 1h")
+        return Step("correlate", "open", known.why.get("report", "nothing is recorded"), "sudo exhume record --for 1h")
     verdict = known.report.verdict
     if known.sick and verdict.cause is None:
-        return Step(
-            name, "open", f"the node suffered, and the cause is not visible: {verdict.summary}", "sudo exhume diagnose -v"
-        )
+        told = f"the node suffered, and the cause is not visible: {verdict.summary}"
+        return Step("correlate", "open", told, "sudo exhume diagnose -v")
     if not known.sick:
-        return Step(name, "done", f"no incident in {known.recorded_h:,.1f} h of recording")
-    return Step(name, "done", f"{verdict.summary} ({verdict.confidence:.0%} sure)")
+        return Step("correlate", "done", f"no incident in {known.recorded_h:,.1f} h of recording")
+    return Step("correlate", "done", f"{verdict.summary} ({verdict.confidence:.0%} sure)")
 
 
 def audit(known: Known) -> Step:
-    name = "audit what starts by itself"
     if known.audit is None:
         why = known.why.get("audit", "no audit is kept")
         keep = "mkdir -p /var/lib/exhume; exhume audit --json > /var/lib/exhume/audit.json"
-        return Step(name, "open", why, f"sudo sh -c '{keep}'")
-    return Step(name, "done", _audited(known.audit))
+        return Step("audit", "open", why, f"sudo sh -c '{keep}'")
+    return Step("audit", "done", _audited(known.audit))
 
 
 def _audited(document: dict[str, Any]) -> str:
@@ -169,21 +180,20 @@ def _audited(document: dict[str, Any]) -> str:
 
 
 def disable(known: Known) -> Step:
-    name = "disable what leaks"
     if not known.culprits:
         if known.sick:
-            return Step(name, "open", "no unit is named as the culprit", "sudo exhume diagnose")
-        return Step(name, "not needed", "nothing is accused")
+            return Step("disable", "open", "no unit is named as the culprit", "sudo exhume diagnose")
+        return Step("disable", "not-needed", "nothing is accused")
     unit = known.culprits[0]
     if known.units is None:
         why = known.why.get("units", "systemd was not asked")
-        return Step(name, "open", f"whether {printable(unit)} still runs is not known: {why}", _fix(unit))
+        return Step("disable", "open", f"whether {printable(unit)} still runs is not known: {why}", _fix(unit))
     for unit in known.culprits:
         state = known.units.get(unit, Unit("", ""))
         if not state.off:
-            return Step(name, "open", f"{printable(unit)} is {state}", _fix(unit))
+            return Step("disable", "open", f"{printable(unit)} is {state}", _fix(unit))
     by = next((f", by {identity}" for identity, text in reversed(known.done) if known.culprits[0] in text), "")
-    return Step(name, "done", f"{', '.join(map(printable, known.culprits))}: neither running nor enabled{by}")
+    return Step("disable", "done", f"{', '.join(map(printable, known.culprits))}: neither running nor enabled{by}")
 
 
 def _fix(unit: str) -> str:
@@ -191,41 +201,41 @@ def _fix(unit: str) -> str:
 
 
 def clean_up(known: Known) -> Step:
-    name = "let the zombies go"
     if known.zombies is None:
-        return Step(name, "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
+        return Step("clean-up", "open", known.why.get("zombies", "they were not counted"), "sudo exhume zombies")
     if known.many:
-        return Step(name, "open", f"{known.zombies:,} are left, {known.live:,} live", "sudo exhume zombies purge --dry-run")
-    return Step(name, "done", f"{known.zombies:,} zombies are no matter")
+        told = f"{known.zombies:,} are left, {known.live:,} live"
+        return Step("clean-up", "open", told, "sudo exhume zombies purge --dry-run")
+    return Step("clean-up", "done", f"{known.zombies:,} zombies are no matter")
 
 
 def validate(known: Known) -> Step:
-    name, command = "validate for ten minutes", "sudo exhume verify --for 10m"
+    command = "sudo exhume verify --for 10m"
     proof = known.proof
     if proof is None:
-        return Step(name, "open", known.why.get("proof", "no proof is kept"), command)
+        return Step("validate", "open", known.why.get("proof", "no proof is kept"), command)
     if known.incident_end and proof.after.start and proof.after.start < known.incident_end:
-        return Step(name, "open", f"the proof of {proof.after.end} is older than the last incident", command)
+        return Step("validate", "open", f"the proof of {proof.after.end} is older than the last incident", command)
     if proof.passed is not True:
-        return Step(name, "open", f"{proof.after.end}: {proof.summary}", command)
+        return Step("validate", "open", f"{proof.after.end}: {proof.summary}", command)
     if proof.after.seconds < _NEARLY * WINDOW_S:
-        return Step(name, "open", f"passed, but over {proof.after.seconds / 60:.1f} min only", command)
-    return Step(name, "done", f"passed at {proof.after.end} over {proof.after.seconds / 60:.0f} min: {proof.summary}")
+        return Step("validate", "open", f"passed, but over {proof.after.seconds / 60:.1f} min only", command)
+    return Step("validate", "done", f"passed at {proof.after.end} over {proof.after.seconds / 60:.0f} min: {proof.summary}")
 
 
 def lifecycle(known: Known) -> Step:
-    name = "write it into the image's policy"
     if known.policy is None:
-        return Step(name, "open", known.why.get("policy", "no policy was named"), "exhume audit --write-policy policy.toml")
+        why = known.why.get("policy", "no policy was named")
+        return Step("lifecycle", "open", why, "exhume audit --write-policy policy.toml")
     nobody = [one.name for one in known.policy.agents if not one.owner]
     if nobody:
         told = f"{len(nobody):,} of {len(known.policy.agents):,} agents have no owner, {printable(nobody[0])} first"
-        return Step(name, "open", told, "exhume audit --policy policy.toml")
+        return Step("lifecycle", "open", told, "exhume audit --policy policy.toml")
     kept = [unit for unit in known.culprits if (found := known.policy.find(unit)) is not None and not found.images]
     if kept:
         told = f"{printable(kept[0])} leaked, and the policy lets every image have it"
-        return Step(name, "open", told, "exhume audit --policy policy.toml")
-    return Step(name, "done", f"{len(known.policy.agents):,} agents, each with an owner")
+        return Step("lifecycle", "open", told, "exhume audit --policy policy.toml")
+    return Step("lifecycle", "done", f"{len(known.policy.agents):,} agents, each with an owner")
 
 
 STEPS: Final[tuple[Callable[[Known], Step], ...]] = (
@@ -256,4 +266,5 @@ def checklist(known: Known, hostname: str = "") -> Checklist:
 
 
 def as_json(made: Checklist) -> dict[str, Any]:
-    return {"schema": SCHEMA, **asdict(made), "next": made.next.name if made.next is not None else None}
+    steps = [{"id": step.id, "label": step.label, **asdict(step)} for step in made.steps]
+    return {"schema": SCHEMA, **asdict(made), "steps": steps, "next": made.next.id if made.next is not None else None}

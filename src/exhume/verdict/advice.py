@@ -1,63 +1,51 @@
 """What to do, by what was found: the next steps, what exhume can do itself, and what is advised for and against."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from exhume.findings.model import Finding
+from exhume.findings import cpu_throttled
+from exhume.findings.kind import Advice, Case, Kind, Remedy, Step
+from exhume.findings.model import Facts, Finding
+from exhume.findings.registry import BY_NAME, SYMPTOMS
+from exhume.findings.unused_agent import UnusedAgent
 from exhume.recording.recording import Recording
-from exhume.verdict.hypotheses import cpu_throttled
-from exhume.verdict.hypotheses.model import Case
-from exhume.verdict.hypotheses.registry import HYPOTHESES
-from exhume.verdict.kinds import SYMPTOMS
-from exhume.verdict.report import Advice, Remedy
 
 MOST = 3
 
 
-def next_steps(case: Case) -> tuple[str, ...]:
-    """At most three, for the findings of the chain first."""
+def _kinds(findings: list[Finding[Facts]]) -> Iterator[tuple[Kind[Any], Finding[Facts]]]:
+    return ((BY_NAME[finding.kind], finding) for finding in findings if finding.kind in BY_NAME)
+
+
+def next_steps(case: Case) -> tuple[Step, ...]:
+    """Of at most three findings, those of the chain first."""
     ordered = [link.finding for link in case.chain]
-    ordered += [finding for finding in case.findings if finding.severity != "info" and finding not in ordered]
-    steps = [_step(finding, case) for finding in ordered]
-    return tuple(dict.fromkeys(filter(None, steps)))[:MOST]
-
-
-def _step(finding: Finding, case: Case) -> str:
-    hypothesis = HYPOTHESES.get(finding.kind)
-    if hypothesis is None:
-        return ""
-    if not isinstance(hypothesis.step, str):
-        return hypothesis.step(finding, case)
-    directory = finding.value("directory") or f"/sys/fs/cgroup{finding.subject}"
-    return hypothesis.step.format(subject=finding.subject, core=finding.value("core"), directory=directory)
+    ordered += [finding for finding in case.findings if finding.serious and finding not in ordered]
+    steps = (tuple(kind.steps(finding, case)) for kind, finding in _kinds(ordered))
+    chosen = list(dict.fromkeys(filter(None, steps)))[:MOST]
+    return tuple(dict.fromkeys(step for some in chosen for step in some))
 
 
 def remedies(case: Case) -> tuple[Remedy, ...]:
-    """What exhume itself can do about it: for the first of the chain that it knows one for."""
-    for link in case.chain:
-        hypothesis = HYPOTHESES.get(link.finding.kind)
-        found = tuple(hypothesis.remedies(link.finding, case)) if hypothesis is not None else ()
-        if found:
+    """What exhume itself can do about it: for the first of the chain that has a remedy."""
+    for kind, finding in _kinds([link.finding for link in case.chain]):
+        if found := tuple(kind.remedies(finding, case)):
             return found
     return ()
 
 
 def advice(case: Case) -> tuple[Advice, ...]:
-    """Of every hypothesis of the chain, and of what holds whatever the cause; what to do first, what not to do after it."""
-    found: dict[str, Advice] = {}
-    for finding in [link.finding for link in case.chain]:
-        hypothesis = HYPOTHESES.get(finding.kind)
-        for one in hypothesis.advice(finding, case) if hypothesis is not None else ():
-            found.setdefault(one.text, one)
-    for one in _whatever(case):
-        found.setdefault(one.text, one)
-    return tuple(sorted(found.values(), key=lambda one: one.against))
+    """Of every kind in the chain, and what holds whatever the cause; what to do first, what not to do after it."""
+    found = [one for kind, finding in _kinds([link.finding for link in case.chain]) for one in kind.advice(finding, case)]
+    found += _whatever(case)
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.against))
 
 
 def _whatever(case: Case) -> Iterator[Advice]:
-    throttled = case.of("cpu-throttled", serious=False)
+    throttled = case.of(cpu_throttled.CpuThrottled, serious=False)
     if throttled:
         yield from cpu_throttled.advice(throttled[0], case)
-    unused = sorted({finding.subject for finding in case.of("unused-agent", serious=False)})
+    unused = sorted({finding.subject for finding in case.of(UnusedAgent, serious=False)})
     if len(unused) > 1:
         yield Advice(
             f"disable what nothing here needs: {', '.join(unused)}", "each is enabled and in trouble, and used by nobody"
@@ -66,7 +54,7 @@ def _whatever(case: Case) -> Iterator[Advice]:
 
 def switch_on(recording: Recording, case: Case, explained: bool) -> tuple[str, ...]:
     """What would have shown more, where the cause of a symptom is not visible."""
-    kinds = {finding.kind for finding in case.findings if finding.severity != "info"}
+    kinds = {finding.kind for finding in case.findings if finding.serious}
     if explained or not kinds & {*SYMPTOMS, "observer-starved", "oom"}:
         return ()
     wanted = []

@@ -1,15 +1,16 @@
-"""The causal chain: which finding follows from which, by the rules of the hypotheses, each link with its own evidence.
+"""The causal chain: which finding follows from which, by the rules of the kinds, each link with its own evidence.
 
 No evidence, no accusation: a link whose evidence is only that both were there at once says so and carries a low number.
 """
 
 from collections.abc import Sequence
 
-from exhume.findings.model import SEVERITIES, Finding
-from exhume.verdict.hypotheses.registry import HYPOTHESES
-from exhume.verdict.kinds import ACCUSES, CAUSES, PAINS, SYMPTOMS
-from exhume.verdict.report import Link
+from exhume.findings.kind import Link
+from exhume.findings.model import SEVERITIES, Facts, Finding, of
+from exhume.findings.registry import CAUSES, PAINS, RULES, SYMPTOMS
 
+# Below this confidence no culprit is named: the chain is shown as possible.
+ACCUSES = 0.5
 # A link below this is not evidence enough to go on from.
 WEAKEST = 0.25
 # What a chain may end in, the worst last: what a node suffers from, after what merely hurts by being there.
@@ -18,13 +19,13 @@ _ENDS = (*reversed(PAINS), *SYMPTOMS)
 Chain = tuple[Link, ...]
 
 
-def strongest(findings: Sequence[Finding]) -> Chain:
+def strongest(findings: Sequence[Finding[Facts]]) -> Chain:
     """The chain that reaches the worst symptom, names a cause surely enough to accuse it, and explains most. A lone finding is
     no chain."""
     return max((chain for chain in chains(findings) if len(chain) > 1), key=rank, default=())
 
 
-def chains(findings: Sequence[Finding]) -> list[Chain]:
+def chains(findings: Sequence[Finding[Facts]]) -> list[Chain]:
     """All of them, from and to something serious; in between may be what is not serious by itself."""
     found = []
     for finding in findings:
@@ -57,13 +58,12 @@ def rank(chain: Chain) -> tuple[bool, int, bool, int, int, float]:
     return symptom, reached if symptom else -1, accuses(chain), severity, len(chain), confidence(chain)
 
 
-def _from(here: Link, findings: Sequence[Finding]) -> list[Chain]:
+def _from(here: Link, findings: Sequence[Finding[Facts]]) -> list[Chain]:
     found: list[Chain] = [(here,)]
     finding = here.finding
-    hypothesis = HYPOTHESES.get(finding.kind)
-    for rule in hypothesis.rules if hypothesis is not None else ():
-        for effect in findings:
-            if effect.kind == rule.effect and (judged := rule.judge(finding, effect)) is not None and judged[0] >= WEAKEST:
+    for rule in RULES.get(finding.kind, ()):
+        for effect in of(findings, rule.effect):
+            if (judged := rule.judge(finding, effect)) is not None and judged[0] >= WEAKEST:
                 sure, because = judged
                 found.extend((here, *rest) for rest in _from(Link(effect, because, sure, rule.disproof), findings))
     return found

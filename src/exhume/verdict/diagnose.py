@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from exhume.findings.detectors import examine
-from exhume.findings.model import Examined, Finding
+from exhume.findings.model import Examined, Facts, Finding
+from exhume.findings.registry import PAINS, SYMPTOMS, examine
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.part import part
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.verdict.judge import judge
-from exhume.verdict.kinds import PAINS, SYMPTOMS
 from exhume.verdict.report import Health, Incident, Report, wall
 
 SECOND: Final = 1_000_000_000
@@ -116,7 +115,7 @@ def _incidents(examined: Sequence[Examined], window: Times) -> list[Times]:
     return _merged([*suffered, *(times for times in hurt if not any(_together(times, other) for other in suffered))], 0)
 
 
-def _times(finding: Finding, window: Times) -> Iterable[Times]:
+def _times(finding: Finding[Facts], window: Times) -> Iterable[Times]:
     """Not before the recording began: what the kernel's log still had of earlier days is told, but nothing else is known."""
     spans = [(span.start, span.end) for span in finding.spans] or [(finding.start, finding.end)]
     first, last = window

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 
 from exhume.findings import crash_loop, memcg_leak
 from exhume.findings.churn import churned, within
+from exhume.findings.crash_loop import CrashLoop
 from exhume.findings.leak_places import LeakPlace, counted
+from exhume.findings.memcg_leak import MemcgLeak
+from exhume.findings.model import of
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Absent
 from exhume.text import printable
 from exhume.verdict import gate_growth
 from exhume.verdict.gate_growth import Grown
@@ -23,7 +27,6 @@ PROBABLE = 0.5
 # Of the soak, what something must have looped for to fail it: a dozen groups at once have a rhythm, too, while it lasts. Not so
 # what systemd has started again: it may have given up soon.
 BRIEF = 0.1
-NO_SYSTEMD = "systemd is not running here"  # as node/units.py says it
 _MOST_BLAMED = 20
 
 
@@ -85,36 +88,40 @@ def _loops(recording: Recording, thresholds: Thresholds, options: Options) -> Ch
         return Check(LOOPS, "unknown", f"crash loops cannot be seen: {examined.unseen}", limit=0)
     start, end = recording.window
     by_severity: dict[bool, list[Blamed]] = {True: [], False: []}
-    for finding in examined.findings:
-        if options.under != "/" and not within(options.under, str(finding.value("cgroup") or "")):
+    for loop in of(examined.findings, CrashLoop):
+        if options.under != "/" and not within(options.under, loop.facts.cgroup):
             continue
-        counted = str(finding.value("by")).startswith("systemd") and finding.number("restarts in the window") > 0
-        lasted = counted or finding.end - finding.start >= BRIEF * (end - start)
-        by_severity[finding.severity != "info" and lasted].append(Blamed(finding.subject, finding.summary))
+        counted = loop.facts.ways[0] == "systemd" and loop.facts.restarts_in_window > 0
+        lasted = counted or loop.end - loop.start >= BRIEF * (end - start)
+        by_severity[loop.serious and lasted].append(Blamed(loop.subject, loop.summary))
     if bad := by_severity[True]:
         return Check(LOOPS, "failed", _said(bad, "crash loop"), len(bad), 0, tuple(bad), advice)
     if odd := by_severity[False]:
         # A rhythm without bad ends, or too few restarts to call it a loop: not shown to be wrong.
         return Check(LOOPS, "warning", f"no crash loop is certain, but {odd[0].message}", 0, 0, tuple(odd), advice)
     said = examined.ruled_out or "none of the loops is there"
-    unseen = []
+    unseen = {}
     if not recording.on("cgroup-events"):
-        unseen.append(f"loops inside a unit only cgroup events would show: {recording.why_off('cgroup-events')}")
+        unseen["cgroup-events"] = "loops inside a unit only cgroup events would show"
     if not recording.on("units"):
-        unseen.append(f"systemd was not asked: {recording.why_off('units')}")
+        unseen["units"] = "systemd was not asked"
     if unseen:
-        said += f" ({'; '.join(unseen)})"
-    # Where no systemd runs there is none to ask; whatever else could not be seen may hide one.
-    hidden = [why for why in unseen if NO_SYSTEMD not in why]
+        said += f" ({'; '.join(f'{what}: {recording.why_off(source)}' for source, what in unseen.items())})"
+    hidden = any(not _absent(recording, source) for source in unseen)
     return Check(LOOPS, "warning" if hidden else "passed", said, 0, 0, help=advice)
+
+
+def _absent(recording: Recording, source: str) -> bool:
+    """Whether the source is off because the node has nothing of the kind, which hides no loop."""
+    state = recording.source(source)
+    return state is not None and state.find(Absent) is not None
 
 
 def _sources(recording: Recording, thresholds: Thresholds, options: Options, places: list[tuple[LeakPlace, Grown]]) -> Check:
     found = {blamed.subject: blamed for blamed in (gate_growth.blamed(*place, options) for place in places)}
-    for finding in memcg_leak.detect(recording, thresholds).findings:
-        path = str(finding.value("path") or finding.subject)
-        if finding.severity != "info" and within(options.under, path):
-            found.setdefault(finding.subject, Blamed(finding.subject, finding.summary))
+    for leak in of(memcg_leak.detect(recording, thresholds).findings, MemcgLeak):
+        if leak.serious and within(options.under, leak.facts.path or leak.subject):
+            found.setdefault(leak.subject, Blamed(leak.subject, leak.summary))
     groups = _groups(recording, thresholds, options)
     for group in groups:
         subject = group.unit or group.pod or group.path

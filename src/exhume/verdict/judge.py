@@ -2,19 +2,23 @@
 
 from dataclasses import dataclass, replace
 
-from exhume.findings.detectors import examine
-from exhume.findings.model import SEVERITIES, Examined, Finding
+from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.findings.core_facts import CoreSaturated
+from exhume.findings.cpu_throttled import CpuThrottled
+from exhume.findings.crash_loop import CrashLoop
+from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.findings.kind import MOSTLY, Case, Culprit, Link, Remedy
+from exhume.findings.model import SEVERITIES, Examined, Facts, Finding
+from exhume.findings.napi_starved import NapiStarved
+from exhume.findings.registry import BY_NAME, CAUSES, CONDITIONS, PAINS, SYMPTOMS, TENANTS, examine
 from exhume.findings.sampled import made_up, unfit
+from exhume.findings.soft_lockup import SoftLockup
+from exhume.findings.steal import MUCH, Steal
 from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.verdict.advice import advice, next_steps, remedies, switch_on
-from exhume.verdict.chain import Chain, accuses, chains, confidence, rank, strongest
-from exhume.verdict.hypotheses.core_saturated import offender
-from exhume.verdict.hypotheses.model import MOSTLY, Case
-from exhume.verdict.hypotheses.registry import HYPOTHESES
-from exhume.verdict.hypotheses.steal import MUCH
-from exhume.verdict.kinds import ACCUSES, CAUSES, CONDITIONS, PAINS, SYMPTOMS, TENANTS
-from exhume.verdict.report import Culprit, Health, Link, Report, RuledOut, Source, Verdict, wall
+from exhume.verdict.chain import ACCUSES, Chain, accuses, chains, confidence, rank, strongest
+from exhume.verdict.report import Health, Report, RuledOut, Source, Verdict, wall
 
 # How sure a finding on its own names what is wrong: it was measured, but nothing was shown to follow from it.
 ALONE = 0.8
@@ -29,7 +33,7 @@ def judge(recording: Recording, thresholds: Thresholds) -> Report:
     )
     start, end = recording.window
     times = {time: wall(recording, time) for finding in findings for time in (finding.start, finding.end)}
-    sources = tuple(Source(row["name"], row["state"], row["reason"], row["cost"]) for row in recording.sources().values())
+    sources = tuple(Source(row.name, row.state, row.cost_ns) for row in recording.sources().values())
     health = _health(recording, findings)
     verdict = _verdict(recording, health, findings, examined)
     return Report(
@@ -37,7 +41,7 @@ def judge(recording: Recording, thresholds: Thresholds) -> Report:
     )
 
 
-def _health(recording: Recording, findings: list[Finding]) -> Health:
+def _health(recording: Recording, findings: list[Finding[Facts]]) -> Health:
     worst = max((SEVERITIES.index(finding.severity) for finding in findings if finding.kind not in TENANTS), default=0)
     if worst == 2:
         return "critical"
@@ -47,8 +51,8 @@ def _health(recording: Recording, findings: list[Finding]) -> Health:
     return "healthy" if recording.on("cpu") else "unknown"
 
 
-def _verdict(recording: Recording, health: Health, findings: list[Finding], examined: list[Examined]) -> Verdict:
-    found = {finding.kind for finding in findings if finding.severity != "info"}
+def _verdict(recording: Recording, health: Health, findings: list[Finding[Facts]], examined: list[Examined]) -> Verdict:
+    found = {finding.kind for finding in findings if finding.serious}
     base = Verdict(
         None,
         "",
@@ -60,9 +64,15 @@ def _verdict(recording: Recording, health: Health, findings: list[Finding], exam
     if health == "unknown":
         return base
     judged = [finding for finding in findings if finding.kind not in TENANTS]
-    if not any(finding.severity != "info" for finding in judged):
+    if not any(finding.serious for finding in judged):
         case = Case(recording.node, tuple(findings), ())
-        return replace(base, confidence=1.0, summary="No sign of starvation", advice=advice(case), next=_tenants_steps(case))
+        return replace(
+            base,
+            confidence=1.0,
+            summary="No sign of starvation",
+            advice=advice(case),
+            next=_next(case) if case.of(CpuThrottled) else (),
+        )
     named = _named(judged)
     case = Case(recording.node, tuple(findings), named.chain, tuple(item.kind for item in base.ruled_out))
     verdict = replace(
@@ -75,10 +85,11 @@ def _verdict(recording: Recording, health: Health, findings: list[Finding], exam
         culprits=_culprits(named, case),
         against=tuple(_against(named, case, judged)),
     )
+    offered = remedies(case)
     return replace(
         verdict,
-        remedies=remedies(case),
-        next=next_steps(case),
+        remedies=offered,
+        next=_next(case, offered),
         advice=advice(case),
         switch_on=switch_on(recording, case, named.cause is not None),
     )
@@ -102,15 +113,17 @@ def _too_little(recording: Recording) -> str:
     return f"No sign of starvation in {told}, which is too little to judge the node" + (f": {why}" if why else "")
 
 
-def _tenants_steps(case: Case) -> tuple[str, ...]:
-    return next_steps(case) if case.of("cpu-throttled") else ()
+def _next(case: Case, offered: tuple[Remedy, ...] = ()) -> tuple[str, ...]:
+    """The next steps, without those that only point to a fix which is offered anyway."""
+    fixes = {remedy.target for remedy in offered if remedy.id == "fix"}
+    return tuple(step.text for step in next_steps(case) if step.fix not in fixes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
     """What the verdict rests on."""
 
-    cause: Finding | None
+    cause: Finding[Facts] | None
     chain: Chain
     confidence: float
 
@@ -120,11 +133,11 @@ class _Named:
         first = (self.cause or self.chain[0].finding) if self.chain else None
         if first is None:
             return ""
-        return (offender(first) or first.subject) if self.cause is not None and first.kind in SYMPTOMS else first.subject
+        return (first.facts.blamed or first.subject) if self.cause is not None and first.kind in SYMPTOMS else first.subject
 
 
-def _named(judged: list[Finding]) -> _Named:
-    serious = [finding for finding in judged if finding.severity != "info"]
+def _named(judged: list[Finding[Facts]]) -> _Named:
+    serious = [finding for finding in judged if finding.serious]
     chain = strongest(judged)
     if chain and chain[-1].finding.kind in SYMPTOMS:
         return _Named(chain[0].finding, chain, confidence(chain)) if accuses(chain) else _seen(chain)
@@ -146,20 +159,30 @@ def _named(judged: list[Finding]) -> _Named:
     return _Named(first, alone, ALONE) if first.kind in CAUSES else _Named(None, alone, 0.0)
 
 
-def _hurts(pain: Finding) -> bool:
-    """Some steal is always there on shared hosts: little of it is told after anything else that is wrong."""
-    return pain.kind != "steal" or pain.number("steal") >= MUCH
+def _hurts(pain: Finding[Facts]) -> bool:
+    """Some steal is always there on shared hosts: little of it comes after anything else that is wrong."""
+    return not isinstance(pain.facts, Steal) or pain.facts.steal_ratio >= MUCH
+
+
+def _held(facts: Facts) -> bool:
+    """Whether it was seen what held the core: its stack, or that it is a real-time task, which lets no other task in."""
+    match facts:
+        case CoreSaturated():
+            return bool(facts.stack) and bool(facts.blamed or facts.work.network_ratio)
+        case NapiStarved(measured=seen):
+            known = seen is not None and bool(seen.stack or seen.policy) and seen.in_turns_ratio < MOSTLY
+            return known and bool(facts.blamed or facts.work.network_ratio)
+        case SoftLockup():
+            return bool(facts.stack) and bool(facts.blamed or facts.work.network_ratio)
+    return False
 
 
 def _seen(chain: Chain) -> _Named:
-    """A symptom of which no cause is known. Who held the core, and in what, may have been seen all the same: that is one."""
+    """A symptom of which no cause is known. What held the core may have been seen all the same: that is one."""
     first = next((link for link in chain if link.finding.kind in SYMPTOMS), chain[0])
     rest = chain[chain.index(first) :]
     sure = confidence((first, *rest[1:]))
-    held = first.finding.kind in ("core-saturated", "napi-starved", "soft-lockup")
-    seen = first.finding.value("stack") is not None or first.finding.value("policy") is not None  # real-time: it lets nobody in
-    known = seen and (offender(first.finding) or first.finding.number("network itself"))
-    if held and known and first.finding.number("in turns") < MOSTLY and sure >= ACCUSES:
+    if _held(first.finding.facts) and sure >= ACCUSES:
         return _Named(first.finding, (Link(first.finding, "", 1.0), *rest[1:]), min(ALONE, sure))
     return _Named(None, chain, 0.0)
 
@@ -171,58 +194,53 @@ def _summary(named: _Named) -> str:
         return _unexplained(chain)
     if last.kind not in SYMPTOMS:
         # Nothing has come to harm yet: it is only about what is there, and where it comes from.
-        if cause.kind == "crash-loop" and len(chain) > 1:
+        if isinstance(cause.facts, CrashLoop) and len(chain) > 1:
             return f"{cause.subject} restarts again and again and leaves zombie memory cgroups behind; no harm seen yet"
-        leaves = cause.kind in CONDITIONS[:3] or (cause.kind == "defunct-processes" and len(chain) > 1)
-        harmless = leaves and cause.number("reading share") < HURTS
-        return cause.summary + ("; no harm seen yet" if harmless else "")
+        leaves = cause.kind in CONDITIONS[:3] or (isinstance(cause.facts, DefunctProcesses) and len(chain) > 1)
+        reader = cause.facts.reader if isinstance(cause.facts, CgroupDirsLeak) else None
+        return cause.summary + ("; no harm seen yet" if leaves and (reader is None or reader.core_ratio < HURTS) else "")
     if cause is last:
         return cause.summary
-    title = HYPOTHESES[cause.kind].title(cause) if cause.kind in HYPOTHESES else cause.kind
-    harm = (HYPOTHESES[last.kind].harm if last.kind in HYPOTHESES else "") or "harm this node"
-    likely = "" if named.confidence >= 0.8 else "probably "
-    return f"{title} {likely}{harm.format(subject=last.subject)}"
+    title = BY_NAME[cause.kind].title(cause)
+    harm = BY_NAME[last.kind].harm
+    does = harm(last.facts) if harm is not None else "harm this node"
+    return f"{title} {'' if named.confidence >= 0.8 else 'probably '}{does}"
 
 
 def _unexplained(chain: Chain) -> str:
     """The worst that was seen; what may have led to it is in the chain, and is not proven."""
-    last = chain[-1].finding
-    if last.kind == "core-saturated" and last.value("not accounted") is None and last.value("stack") is None:
-        what = f"{last.subject} was full of kernel time for {last.number('longest'):,.0f} ms"
-    else:
-        what = last.summary
-    if len(chain) > 1 and chain[0].finding.kind in CAUSES:
+    first, last = chain[0].finding, chain[-1].finding
+    facts = last.facts
+    what = last.summary
+    if isinstance(facts, CoreSaturated) and facts.unaccounted_ms is None and not facts.stack:
+        what = f"{last.subject} was full of kernel time for {facts.longest_ms:,} ms"
+    if len(chain) > 1 and first.kind in CAUSES:
         return f"{what}; why is not proven, what may have led to it is below"
-    late = chain[0].finding
-    if len(chain) > 1 and late.kind == "napi-starved":
-        longest = max(late.number("not polled for"), late.number("longest"))
-        what = f"{last.subject} was reset because its packets were not fetched for {longest:,.0f} ms"
+    if len(chain) > 1 and isinstance(first.facts, NapiStarved):
+        what = f"{last.subject} was reset because its packets were not fetched for {first.facts.longest_ms:,} ms"
         return f"{what}; who kept its core is not visible"
-    # Who held the core, and in what, was seen: what made it do so may still be anybody's guess, but it is an answer.
-    seen = last.value("it") if last.kind == "napi-starved" else last.value("stack") if last.kind == "core-saturated" else None
-    return what if seen is not None else f"{what}; why is not visible"
+    # What held the core was seen: why it did so may be unknown, but it is an answer.
+    napi = isinstance(facts, NapiStarved) and facts.measured is not None and bool(facts.measured.did)
+    return what if napi or (isinstance(facts, CoreSaturated) and facts.stack) else f"{what}; why is not visible"
 
 
 def _culprits(named: _Named, case: Case) -> tuple[Culprit, ...]:
-    """Whose doing it is: of the cause, or of what the cause is a symptom of; nobody where nothing is known of it."""
+    """Those of the cause, or of what the cause is a symptom of; none where nothing is known of it."""
     if named.cause is None:
         return ()
     for link in named.chain:
-        hypothesis = HYPOTHESES.get(link.finding.kind)
-        found = tuple(hypothesis.culprits(link.finding, case)) if hypothesis is not None else ()
-        if found:
+        if found := tuple(BY_NAME[link.finding.kind].culprits(link.finding, case)):
             return found
         if link.finding.kind in CAUSES:
             return ()  # Those further on only suffer from it.
     return ()
 
 
-def _against(named: _Named, case: Case, judged: list[Finding]) -> list[str]:
+def _against(named: _Named, case: Case, judged: list[Finding[Facts]]) -> list[str]:
     """What does not fit the cause, and who else may have done it."""
     if named.cause is None:
         return []
-    hypothesis = HYPOTHESES.get(named.cause.kind)
-    doubts = list(hypothesis.against(named.cause, case)) if hypothesis is not None else []
+    doubts = list(BY_NAME[named.cause.kind].against(named.cause, case))
     doubts += [f"{link.finding.kind}: {link.because}" for link in named.chain[1:] if link.confidence < 0.75]
     end, told = named.chain[-1].finding, {link.finding.kind for link in named.chain}
     rivals: dict[str, Chain] = {}

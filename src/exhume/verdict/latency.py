@@ -1,6 +1,5 @@
 """How late a node was: histograms of the whole window, and the stalls with who caused them. What `exhume latency` shows."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,15 +8,14 @@ from exhume.findings.held import walked
 from exhume.findings.kernel_work import INTERRUPTS, SOFTIRQS, Walks, work
 from exhume.node.latency.histogram import EMPTY, Histogram, edges, merge, percentile
 from exhume.recording.recording import Recording
+from exhume.recording.source_state import Gap, SourceState, Weaker
+from exhume.recording.source_state import as_json as state_json
 from exhume.verdict.report import Health, wall
 
 SCHEMA = "exhume.latency/1"
 # Stalls of this length are what drivers reset for, or nearly (ENA: 5 s), and jobs notice.
 CRITICAL_US = 1_000_000
 MOST_WORST = 10
-# Who did not look for so long cannot say that there was nothing.
-BLIND_MS = 500
-_LOOKED = re.compile(r"looked ([\d,]+) ms apart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class LatencyReport:
     threads: tuple[ThreadSeen, ...]
     probes: tuple[ProbeSeen, ...]
     stalls: tuple[StallSeen, ...]
-    sources: tuple[tuple[str, str, str], ...]
+    sources: tuple[tuple[str, SourceState], ...]
     recording: Recording
 
     def wall(self, time: int) -> str:
@@ -140,7 +138,7 @@ def latency_report(
         stalls = [stall for stall in stalls if stall.device == device]
         cores = {probe.core for probe in probes if probe.device == device}
         probes = [probe for probe in probes if probe.device == device or (not probe.device and probe.core in cores)]
-    sources = tuple((name, row["state"], row["reason"]) for name, row in recording.sources().items())
+    sources = tuple((name, row.state) for name, row in recording.sources().items())
     threads = _threads(recording)
     watched = _watched(recording)
     health, summary = _judge(stalls, probes, recording, threshold_ms)
@@ -281,15 +279,15 @@ def _in_windows(what: str, stage: str) -> bool:
 def _judge(
     stalls: Sequence[StallSeen], probes: Sequence[ProbeSeen], recording: Recording, threshold_ms: float
 ) -> tuple[Health, str]:
-    if not recording.on("latency"):
+    watch = recording.source("latency")
+    if watch is None or not watch.up:
         return "unknown", f"nothing could be watched: {recording.why_off('latency')}"
-    blind = _LOOKED.search(recording.why_off("latency"))
-    blind_ms = int(blind[1].replace(",", "")) if blind else 0
-    weak = "; seen weakly, without BPF: run it as root" if recording.why_off("latency").startswith("weaker") else ""
+    gap = watch.find(Gap)
+    weak = "; seen weakly, without BPF: run it as root" if watch.find(Weaker) is not None else ""
     if not stalls:
         longest = max((probe.max_ns / 1e6 for probe in probes if probe.what == "runqueue"), default=0.0)
-        if blind_ms >= BLIND_MS:
-            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {blind_ms:,} ms"
+        if gap is not None and gap.limits:
+            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {gap.gap_ms:,} ms"
         others = f"; other threads waited up to {longest:,.0f} ms for a core" if longest >= threshold_ms else ""
         return "healthy", f"no stall: no poll, softirq or watched thread was {threshold_ms:g} ms late{others}{weak}"
     longest_stall = max(stalls, key=lambda stall: stall.us)
@@ -322,7 +320,7 @@ def as_json(report: LatencyReport) -> dict[str, Any]:
         ],
         "probes": [_probe_json(report, probe) for probe in report.probes],
         "stalls": [_stall_json(report, stall) for stall in report.stalls],
-        "sources": [{"name": name, "state": state, "reason": reason} for name, state, reason in report.sources],
+        "sources": [{"name": name} | state_json(state) for name, state in report.sources],
     }
 
 

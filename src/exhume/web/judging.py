@@ -19,7 +19,7 @@ from exhume.text import from_json
 from exhume.web import children
 
 if TYPE_CHECKING:
-    from exhume.findings.model import Finding
+    from exhume.findings.model import Facts, Finding
     from exhume.web.store import Store
 
 MOST_SPANS = 500
@@ -27,14 +27,15 @@ _NOT_JUDGED = {"health": "warning", "cause": None, "subject": "", "summary": "no
 
 
 def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end: int) -> dict[str, Any]:
-    """exhume.report/1 as `exhume diagnose --json` gives it, and all times also in microseconds from the origin on."""
+    """exhume.report/2 as `exhume diagnose --json` prints it, with the displayed evidence of each finding, and all times also in
+    microseconds from the origin on."""
     from exhume.verdict.diagnose import diagnose_folder  # the first picture does not wait for these
     from exhume.verdict.report import as_json
 
     report = diagnose_folder(folder, thresholds, start, end)
     document = as_json(report)
     for told, finding in zip(document["findings"], report.findings, strict=True):
-        told |= _when(finding, origin)
+        told |= _when(finding, origin) | {"evidence": _evidence(finding)}
     document["incidents"] = [
         {**told, "start_us": (one.start - origin) // 1000, "end_us": (one.end - origin) // 1000}
         for told, one in zip(document["incidents"], report.incidents, strict=True)
@@ -69,7 +70,7 @@ def kept(store: "Store", folder: Folder, start: int, end: int, judge: Callable[[
     return document
 
 
-def _when(finding: "Finding", origin: int) -> dict[str, Any]:
+def _when(finding: "Finding[Facts]", origin: int) -> dict[str, Any]:
     """The longest of its spans, by time."""
     longest = sorted(finding.spans, key=lambda span: span.start - span.end)[:MOST_SPANS]
     spans = sorted((span.start, span.end, span.core) for span in longest)
@@ -78,6 +79,13 @@ def _when(finding: "Finding", origin: int) -> dict[str, Any]:
         "end_us": (finding.end - origin) // 1000,
         "spans": [[(start - origin) // 1000, (end - origin) // 1000, core] for start, end, core in spans],
     }
+
+
+def _evidence(finding: "Finding[Facts]") -> list[dict[str, Any]]:
+    return [
+        {"what": one.what, "value": one.value, "unit": one.unit, "source": one.source, "text": one.text}
+        for one in finding.evidence
+    ]
 
 
 class Judges:

@@ -36,7 +36,7 @@ Counts = NDArray[np.float64]
 def lanes(view: View, query: Query) -> dict[str, Any]:
     store, folder = view.store, view.store.folder
     start, end = query.window(store.window(folder), cut=False)
-    columns = query.number("columns", 1, MOST_COLUMNS, 600)
+    columns = query.integer("columns", 1, MOST_COLUMNS, 600)
     wanted = query.word("cores", ("all", "odd"), "all")
     edges = edges_of(start, end, columns)
     near = end - start <= _CLOSE_NS

@@ -39,7 +39,7 @@ def about(view: View, query: Query, counted: bool = True) -> dict[str, Any]:
 
 
 def overview(view: View, query: Query) -> dict[str, Any]:
-    columns = query.number("columns", 1, MOST_COLUMNS, 1000)
+    columns = query.integer("columns", 1, MOST_COLUMNS, 1000)
     view.builder.begun()
     store, outline = view.store, view.builder.outline
     start, end = store.window(store.folder)

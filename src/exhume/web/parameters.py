@@ -58,7 +58,7 @@ class Query:
     def time(self, name: str, otherwise: int) -> int:
         return self._read(name, _time, otherwise, "a time in nanoseconds of the recording's clock")
 
-    def number(self, name: str, least: int, most: int, otherwise: int) -> int:
+    def integer(self, name: str, least: int, most: int, otherwise: int) -> int:
         return self._read(name, lambda text: _number(text, least, most), otherwise, f"a number from {least} to {most}")
 
     def word(self, name: str, words: Sequence[str], otherwise: str) -> str:

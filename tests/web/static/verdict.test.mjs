@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DEFAULTS } from '../../../src/exhume/web/static/state.js';
 import { evidence, judged, mountVerdict } from '../../../src/exhume/web/static/verdict.js';
-import { longest, reached, spans } from '../../../src/exhume/web/static/verdict_parts.js';
+import { chain, lists, longest, reached, spans } from '../../../src/exhume/web/static/verdict_parts.js';
 import { Fake, fakePage, fakeStore } from './fake_page.mjs';
 
 const SECOND = 1_000_000;
@@ -107,4 +107,21 @@ test('what is gone back to before another is judged stays', async (t) => {
   store.set({ selFrom: null, selTo: null });
   await rest();
   assert.equal(asked.length, 1);
+});
+
+test('evidence is shown as the server spells it', () => {
+  fakePage();
+  const left = { what: 'time left', value: 0.04, unit: 'days', source: 'memory.stat', text: '58 min' };
+  const row = chain({ ...report, findings: [{ ...finding, evidence: [left] }] }, () => {}).named('verdict-evidence')[0].children[1].children[0];
+  assert.deepEqual(row.children.map((one) => one.textContent), ['time left', '58 min', 'memory.stat']);
+});
+
+test('what exhume can fix comes before the next steps, its other remedies after them, and advice against is marked', () => {
+  fakePage();
+  const remedies = [{ id: 'purge-zombies', summary: 'purge' }, { id: 'fix', summary: 'fix' }];
+  const advice = [{ text: 'move work', because: 'full', cost: 'capacity', against: false }, { text: 'more cores', because: '', cost: '', against: true }];
+  const made = lists({ ...report, verdict: { ...report.verdict, remedies, next: ['look'], advice } });
+  const entries = (one) => one.children[1].children.map((item) => item.textContent);
+  assert.deepEqual(entries(made[0]), ['fix', 'look', 'purge']);
+  assert.deepEqual(entries(made[1]), ['move work: full (costs capacity)', 'Not: more cores']);
 });

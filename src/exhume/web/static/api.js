@@ -263,7 +263,7 @@ export function createApi(about, ask = (...wanted) => fetch(...wanted), waiting 
     },
 
     /**
-     * exhume.report/1, with the spans of each finding.
+     * exhume.report/2, with the spans and the displayed evidence of each finding.
      * @param {number} from
      * @param {number} to
      * @param {Options} [options]

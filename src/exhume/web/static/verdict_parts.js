@@ -4,7 +4,7 @@
 import { element } from './flame_controls.js';
 
 /** @typedef {[number, number, (number | null)?]} Span begin and end, µs, and the core where there is one */
-/** @typedef {{what: string, value: string | number, unit: string, source: string}} Evidence */
+/** @typedef {{what: string, value: string | number, unit: string, source: string, text: string}} Evidence text: the value with its unit, as it is shown */
 /**
  * @typedef {object} Finding
  * @property {string} id
@@ -12,20 +12,21 @@ import { element } from './flame_controls.js';
  * @property {string} subject
  * @property {'info' | 'warning' | 'critical'} severity
  * @property {string} summary
+ * @property {Record<string, unknown>} [facts] typed, by the kind
  * @property {Evidence[]} evidence
  * @property {Span[]} [spans]
  * @property {number} [start_us]
  * @property {number} [end_us]
  */
 /**
- * exhume.report/1
+ * exhume.report/2, with what the page shows and marks of each finding
  * @typedef {object} Report
  * @property {string} health
  * @property {{cause: string | null, subject: string | null, confidence: number, summary: string,
  *   chain: {finding: string, because: string, confidence?: number, disproof?: string}[],
  *   ruled_out: {kind: string, because: string}[], unseen?: {kind: string, because: string}[],
- *   remedies?: {id: string, target: string, summary: string}[], next?: string[], against?: string[],
- *   advice?: {text: string, because: string, cost: string, advised: boolean}[], switch_on?: string[]}} verdict
+ *   remedies?: {id: string, target: string, command: string, effect: string, summary: string}[], next?: string[], against?: string[],
+ *   advice?: {text: string, because: string, cost: string, against: boolean}[], switch_on?: string[]}} verdict
  * @property {Finding[]} findings
  * @property {{name: string, state: string, reason: string}[]} [sources]
  */
@@ -132,8 +133,7 @@ function numbers(finding) {
   const table = element('table', '');
   for (const one of finding.evidence) {
     const row = element('tr', '');
-    const value = typeof one.value === 'number' && one.unit !== 'PID' ? one.value.toLocaleString('en') : String(one.value);
-    row.append(text('th', '', one.what), text('td', '', `${value} ${one.unit}`.trim()), text('td', 'verdict-source', one.source));
+    row.append(text('th', '', one.what), text('td', '', one.text), text('td', 'verdict-source', one.source));
     row.firstElementChild?.setAttribute('scope', 'row');
     table.append(row);
   }
@@ -144,16 +144,17 @@ function numbers(finding) {
 /** What is said after the chain. @param {Report} report */
 export function lists(report) {
   const { verdict } = report;
-  const steps = verdict.next ?? [];
-  const remedies = (verdict.remedies ?? []).map((one) => one.summary).filter((one) => !steps.some((step) => step.includes(one)));
+  const remedies = verdict.remedies ?? [];
+  const summaries = (/** @type {boolean} */ fix) => remedies.filter((one) => (one.id === 'fix') === fix).map((one) => one.summary);
+  const steps = [...summaries(true), ...(verdict.next ?? []), ...summaries(false)];
   const advice = (verdict.advice ?? []).map((one) => {
-    const cost = one.cost ? ` (costs ${one.cost})` : '';
-    return `${one.advised ? '' : 'Not: '}${one.text}${one.because ? `: ${one.because}` : ''}${cost}`;
+    const cost = one.cost && one.cost !== 'nothing' ? ` (costs ${one.cost})` : '';
+    return `${one.against ? 'Not: ' : ''}${one.text}${one.because ? `: ${one.because}` : ''}${cost}`;
   });
-  const off = (report.sources ?? []).filter((one) => one.state !== 'on').map((one) => `${one.name}: ${one.reason || 'off'}`);
+  const off = (report.sources ?? []).filter((one) => one.state === 'off').map((one) => `${one.name}: ${one.reason || 'off'}`);
   const named = (/** @type {{kind: string, because: string}[]} */ all) => all.map((one) => `${one.kind}: ${one.because}`);
   return [
-    list('Next', [...steps, ...remedies], true),
+    list('Next', steps, true),
     list('Advice', advice, true),
     list('Speaks against it', verdict.against ?? [], true),
     list('Ruled out', named(verdict.ruled_out), false),
