@@ -270,7 +270,8 @@ def record(
             latency.finish()
         crew.finish(recording)
         recording["sources"].add(clock.now(), "clock", *clock_state(clock), 0)
-        _count_own_wait(recording, clock.now())
+        if root.same_kernel():  # this machine's wait says nothing about another's root
+            _count_own_wait(recording, clock.now())
     for source in fast + others:
         recording["sources"].add(*said(source, crew))
     latency.collect(recording)
