@@ -271,6 +271,7 @@ def _interrupted(number: int, frame: object) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job of a shell
     parser = argparse.ArgumentParser(prog="./test", description="Run the test suite in lanes.")
     parser.add_argument("--tier", choices=TIERS, default="everyday")
     parser.add_argument(

@@ -151,6 +151,7 @@ def test_ctrl_c_while_modules_are_loaded_ends_it_quietly(name: str) -> None:
 HELD_BACK = """
 import os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.kill(os.getpid(), signal.SIGINT)
 sys.argv = ["exhume", "--version"]
