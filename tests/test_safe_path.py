@@ -216,7 +216,12 @@ def starts_python(tree: ast.AST) -> list[int]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name):
-            guilty = ast.unparse(node) in ("sys.executable", "sys._base_executable", "ProcessPoolExecutor")
+            last = node.attr if isinstance(node, ast.Attribute) else node.id
+            guilty = last.endswith(("executable", "Executor")) and ast.unparse(node) in (
+                "sys.executable",
+                "sys._base_executable",
+                "ProcessPoolExecutor",
+            )
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
             guilty = any(name.partition(".")[0] == "multiprocessing" or name == "executable" for name in names)
