@@ -58,13 +58,13 @@ def test_a_kill_in_the_middle_of_a_push_loses_nothing(tmp_path: Path) -> None:
     hold = threading.Event()
 
     def second_hangs(came: Came, before: int) -> Answer:
-        return Answer(200 if before != 1 or hold.wait(30) else 500)
+        return Answer(200 if before != 1 or hold.wait(120) else 500)
 
     with receiving(second_hangs) as receiver:
         with killed_agent(tmp_path, receiver.url, BEGIN) as process:
             receiver.wait(2)
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
         hold.set()
         assert Spool(str(tmp_path / "rec.spool"), 1).waiting() == names[1:]
         with pushing(tmp_path, Push(url=receiver.url, form="pprof")) as agent:
@@ -84,7 +84,7 @@ def test_an_incident_that_waited_when_the_agent_was_killed_is_pushed_by_the_next
                     break
                 time.sleep(0.02)
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
         assert json.loads(spool.noted())["boot"] == BOOT
         assert receiver.came == []
         with pushing(tmp_path, Push(url=receiver.url)) as agent:
@@ -116,7 +116,7 @@ def test_children_that_make_profiles_die_with_the_agent(tmp_path: Path) -> None:
             time.sleep(0.002)
         assert found, "no child was seen"
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(120)
         for _ in range(500):
             if not any(_alive(pid) for pid in found):
                 break

@@ -219,7 +219,7 @@ def test_watch_on_a_terminal_redraws_until_interrupted(tmp_path: Path) -> None:
             if select.select([leader], [], [], 0.1)[0]:
                 with contextlib.suppress(OSError):
                     os.read(leader, 65536)
-        assert watcher.wait(timeout=60) == 2  # the last health: critical
+        assert watcher.wait(timeout=300) == 2  # the last health: critical
     finally:
         watcher.kill()
         watcher.wait()

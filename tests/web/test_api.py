@@ -239,7 +239,7 @@ def test_incidents_come_when_they_are_found(recorded: str) -> None:
     incident = {"start": 1, "end": 2, "health": "critical", "cause": None, "subject": "", "summary": "<b>"}
 
     def judge(*_: object) -> list[dict[str, object]]:
-        assert go.wait(10)
+        assert go.wait(120)
         return [incident]
 
     incidents = Incidents(store, judge)
