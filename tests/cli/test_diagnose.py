@@ -4,8 +4,8 @@ import gzip
 import json
 import re
 import shlex
+import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -315,8 +315,8 @@ def test_what_is_nearly_a_recording_is_opened_or_told(one: str, tmp_path: Path, 
     for command in ("diagnose", "flame", "info"):
         assert main([command, str(bundle)]) == 3
         assert f"{bundle} is a bundle: unpack it (tar xzf {bundle}) and name exhume-bundle-" in capsys.readouterr().err
-    with tarfile.open(bundle) as archive:
-        archive.extractall(tmp_path / "out", filter="data")
+    (tmp_path / "out").mkdir()
+    subprocess.run(["tar", "xzf", bundle, "-C", tmp_path / "out"], check=True)
     (top,) = (tmp_path / "out").iterdir()
     assert f"exhume latency {top}" not in diagnosed(capsys, str(top))
     (chapter,) = (path for path in Path(one).iterdir() if path.is_dir())
