@@ -167,7 +167,7 @@ def hold_now(process: "subprocess.Popen[str]") -> None:
 
 def held(process: "subprocess.Popen[str]") -> tuple[int, int]:
     """From when to when it held the core, by its own clock."""
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     begin, end = output.splitlines()[-1].split()
     return int(begin), int(end)
 

@@ -216,7 +216,7 @@ def test_a_storm_of_short_processes_is_survived_in_bounded_memory(tmp_path: Path
         it.begun()
         wait_for_rows(tmp_path / "r")
         storms = [subprocess.Popen([tmp_path / "storm", "5"], stdout=subprocess.PIPE) for _ in range(2)]
-        made = sum(int(storm.communicate(timeout=60)[0]) for storm in storms)
+        made = sum(int(storm.communicate(timeout=300)[0]) for storm in storms)
         print(f"about {made / 5:.0f} processes a second")
         memory = it.memory_bytes()
         assert it.end(signal.SIGINT) == 0, it.text

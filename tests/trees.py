@@ -6,12 +6,16 @@
 import os
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 from exhume.kernel.clock import Clock
+from exhume.node.cpu import Cpu
+from exhume.node.processes import Processes
+from exhume.recording.recording import Recording
+from exhume.recording.source_state import Reasons
 
 HZ = 100
 
@@ -96,29 +100,32 @@ def cgroup_stat(live: int, dying: int, memory: bool = False) -> str:
 
 
 class Moving:
-    """Keeps a tree's CPU counters (and one process's) moving like a node's, until it is closed."""
+    """A tree's CPU counters, and one process's, move like a node's: they are written anew for each reading, as they stand at
+    the moment that the recorder gives it. So a busy machine does not change what is seen. Only for readers of this process."""
 
     def __init__(self, tree: Tree, cpus: int, saturated: int | None, busy: float = 0.14, process: int | None = None) -> None:
         self._tree, self._cpus, self._saturated, self._busy, self._process = tree, cpus, saturated, busy, process
-        self._start = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._began: int | None = None
+        self._patched = ExitStack()
 
     def __enter__(self) -> "Moving":
-        self._step()
-        self._thread.start()
+        for reader, write in ((Cpu, self._write_cores), (Processes, self._write_process)):
+            self._patched.enter_context(patch.object(reader, "read", self._moved(reader.read, write)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._patched.close()
 
-    def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            self._step()
+    def _moved(self, read: Callable[..., Reasons], write: Callable[[int], None]) -> Callable[..., Reasons]:
+        def moved(reader: object, into: Recording, time: int) -> Reasons:
+            if self._began is None:
+                self._began = time
+            write(max(0, round((time - self._began) * HZ / 1e9)))
+            return read(reader, into, time)
 
-    def _step(self) -> None:
-        ticks = round((time.monotonic() - self._start) * HZ)
+        return moved
+
+    def _write_cores(self, ticks: int) -> None:
         cores = {}
         for core in range(self._cpus):
             base = 100_000
@@ -128,6 +135,8 @@ class Moving:
                 user = round(ticks * self._busy)
                 cores[core] = (base + user, 0, base, base + ticks - user, 0, 0, 0, 0, 0, 0)
         self._tree.stat(cores)
+
+    def _write_process(self, ticks: int) -> None:
         if self._process is not None and self._saturated is not None:
             self._tree.write(
                 f"proc/{self._process}/stat", process_stat(self._process, "kubelet", 40, 900 + ticks, self._saturated)

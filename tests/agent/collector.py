@@ -70,7 +70,7 @@ def collecting(scratch: Path, onward: str) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 def _answers(address: str) -> bool:

@@ -73,7 +73,7 @@ class Server:
     def end(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

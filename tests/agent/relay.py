@@ -32,7 +32,7 @@ class Relay:
     def close(self) -> None:
         self._do(self._become("away"))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         self._loop.close()
 
     def _do(self, what: Coroutine[Any, Any, T]) -> T:

@@ -56,6 +56,7 @@ def spinning(*arguments: str, environment: dict[str, str] | None = None, cgroup:
             process.kill()
 
 
+@pytest.mark.ci
 def test_no_argument_and_no_environment_is_in_a_recording_or_in_what_is_pushed(tmp_path: Path) -> None:
     secret = f"hunter2-{uuid.uuid4().hex}"
     with receiving() as receiver, spinning(f"--password={secret}", environment={"TOKEN": secret}) as pid:

@@ -60,7 +60,7 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             yield f"http://127.0.0.1:{server.server_address[1]}/", came
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(120)
 
 
 def evaluations(server: Prometheus, since: float = 0.0) -> list[float]:

@@ -59,7 +59,7 @@ def exporting(place: Path, bus: str) -> Iterator[str]:
         yield address
     finally:
         exporter.terminate()
-        exporter.wait(20)
+        exporter.wait(120)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def kubelet() -> Iterator[str]:
             yield f"127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(120)
 
 
 def without_thresholds(expr: str) -> str:

@@ -68,7 +68,7 @@ def test_what_arrives_is_a_profile_for_gos_pprof(tmp_path: Path) -> None:
     command = ["go", "tool", "pprof", "-top", "-sample_index=samples", "-tagfocus=unit=kubelet.service"]
     environment = {**os.environ, "GOTOOLCHAIN": "local", "PPROF_TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [*command, str(tmp_path / "cpu.pb.gz")], capture_output=True, text=True, timeout=100, env=environment, check=True
+        [*command, str(tmp_path / "cpu.pb.gz")], capture_output=True, text=True, timeout=300, env=environment, check=True
     )
     assert "300" in done.stdout
     assert "mem_cgroup_nr_lru_pages" in done.stdout

@@ -19,6 +19,7 @@ from exhume.agent.spool import Spool
 from tests.agent.push_receiver import Answer, Came, receiving
 from tests.agent.pushers import BOOT, impatient, pushing, spooled  # noqa: F401
 from tests.pictures.made import BEGIN, SECOND, write
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -58,13 +59,13 @@ def test_a_kill_in_the_middle_of_a_push_loses_nothing(tmp_path: Path) -> None:
     hold = threading.Event()
 
     def second_hangs(came: Came, before: int) -> Answer:
-        return Answer(200 if before != 1 or hold.wait(30) else 500)
+        return Answer(200 if before != 1 or hold.wait(120) else 500)
 
     with receiving(second_hangs) as receiver:
         with killed_agent(tmp_path, receiver.url, BEGIN) as process:
             receiver.wait(2)
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
         hold.set()
         assert Spool(str(tmp_path / "rec.spool"), 1).waiting() == names[1:]
         with pushing(tmp_path, Push(url=receiver.url, form="pprof")) as agent:
@@ -79,12 +80,9 @@ def test_an_incident_that_waited_when_the_agent_was_killed_is_pushed_by_the_next
     with receiving() as receiver:
         with killed_agent(tmp_path, receiver.url, BEGIN + 6 * SECOND, BEGIN + 7 * SECOND) as process:
             spool = Spool(str(tmp_path / "rec.spool"), 1)
-            for _ in range(600):
-                if spool.noted():
-                    break
-                time.sleep(0.02)
+            wait_for(spool.noted)
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
         assert json.loads(spool.noted())["boot"] == BOOT
         assert receiver.came == []
         with pushing(tmp_path, Push(url=receiver.url)) as agent:
@@ -109,19 +107,15 @@ def test_children_that_make_profiles_die_with_the_agent(tmp_path: Path) -> None:
     with receiving() as receiver, killed_agent(tmp_path, receiver.url, *looks, how="slowly") as process:
         children = Path(f"/proc/{process.pid}/task")
         found: list[int] = []
-        for _ in range(3000):
+        for _ in range(60_000):
             found = [int(each) for task in children.iterdir() for each in (task / "children").read_text().split()]
             if found:
                 break
             time.sleep(0.002)
         assert found, "no child was seen"
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        for _ in range(500):
-            if not any(_alive(pid) for pid in found):
-                break
-            time.sleep(0.01)
-        assert not any(_alive(pid) for pid in found)
+        process.wait(120)
+        wait_for(lambda: not any(_alive(pid) for pid in found))
 
 
 def _alive(pid: int) -> bool:

@@ -128,7 +128,7 @@ def test_a_receiver_that_hangs_is_given_up() -> None:
     hold = threading.Event()
 
     def hang(*_: object) -> Answer:
-        hold.wait(20)
+        hold.wait(120)
         return Answer()
 
     with receiving(hang) as receiver:
@@ -154,7 +154,7 @@ def test_a_receiver_that_dribbles_is_hung_up_on() -> None:
         thread.start()
         outcome = send(Push(url=f"http://127.0.0.1:{server.getsockname()[1]}"), Sender(timeout_s=5, deadline_s=0.5))
         ends.set()
-        thread.join(5)
+        thread.join(120)
     assert outcome.state == "again"
 
 
@@ -182,20 +182,20 @@ def test_a_refusal_before_all_was_sent_is_heard() -> None:
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
         outcome = send(Push(url=f"http://127.0.0.1:{server.getsockname()[1]}", form="pprof"), body=b"x" * (4 << 20))
-        thread.join(5)
+        thread.join(120)
     assert (outcome.state, outcome.detail) == ("failed", "413 Too Large")
 
 
 def test_close_ends_an_attempt_that_hangs() -> None:
     hold = threading.Event()
-    with receiving(lambda *_: Answer(200 if hold.wait(20) else 500)) as receiver:
+    with receiving(lambda *_: Answer(200 if hold.wait(120) else 500)) as receiver:
         sender = Sender(timeout_s=60, deadline_s=60)
         found: list[Outcome] = []
         thread = threading.Thread(target=lambda: found.append(send(Push(url=receiver.url), sender)), daemon=True)
         thread.start()
         receiver.wait(1)
         sender.close()
-        thread.join(10)
+        thread.join(120)
         hold.set()
     assert [one.state for one in found] == ["again"]
 

@@ -233,7 +233,7 @@ def test_the_child_says_what_it_made_and_what_it_could_not(tmp_path: Path) -> No
             [sys.executable, "-m", "exhume.agent.push_build", asked.text()],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 
@@ -263,7 +263,7 @@ def test_gos_pprof_reads_it_with_its_labels(tmp_path: Path) -> None:
             ["go", "tool", "pprof", what, "-sample_index=samples", "-nodefraction=0", str(file)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             env={**os.environ, "GOTOOLCHAIN": "local", "PPROF_TMPDIR": str(tmp_path)},
             check=True,
         ).stdout

@@ -64,13 +64,13 @@ def test_a_proxy_only_joins_the_two_ends_of_tls(tls: tuple[Path, Receiver], monk
                 back = threading.Thread(target=pump, args=(theirs, ours), daemon=True)
                 back.start()
                 pump(ours, theirs)
-                back.join(5)
+                back.join(120)
 
         thread = threading.Thread(target=join, daemon=True)
         thread.start()
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.getsockname()[1]}")
         assert send(Push(url=receiver.url), body=b"secret words").state == "sent"
-        thread.join(10)
+        thread.join(120)
     assert asked[0].startswith(f"CONNECT 127.0.0.1:{receiver.port} ".encode())
     assert b"uthorization" not in asked[0]
     assert receiver.came[0].parts["profile"][1] == b"secret words"

@@ -15,6 +15,7 @@ from exhume.recorder.leash import leashed
 from exhume.recording.folder import Folder
 from tests.agent.agents import Agent, agent
 from tests.recorders import children, exhume
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.ci, pytest.mark.skipif(os.geteuid() != 0, reason="an agent with everything on needs root")]
 
@@ -101,11 +102,7 @@ def test_a_child_on_the_leash_becomes_the_command_and_ends_with_the_thread_that_
     with subprocess.Popen([sys.executable, "-c", orphan], stdin=pipe, stdout=pipe, env=environment) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        for _ in range(400):
-            with suppress(OSError):
-                if Path(f"/proc/{child}/cmdline").read_bytes() == b"sleep\x00600\x00":
-                    break
-            time.sleep(0.02)
+        wait_for(lambda: Path(f"/proc/{child}/cmdline").read_bytes() == b"sleep\x00600\x00")
         assert alive(child)
         parent.kill()
     assert until_gone(child)
@@ -248,7 +245,7 @@ def test_a_full_disk_is_told_and_gone_on_from(tmp_path: Path) -> None:
             (place / "filler").unlink()
             before = Folder(str(place / "r")).window[1]
             it.until(lambda: Folder(str(place / "r")).window[1] > before + 10**9)
-            it.until(lambda: it.value("exhume_agent_lost_total", what="rows, disk full"), 30)
+            it.until(lambda: it.value("exhume_agent_lost_total", what="rows, disk full"))
             assert it.get("/-/healthy")[0] == 200
             assert it.end(signal.SIGTERM) == 0
     finally:

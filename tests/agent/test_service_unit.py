@@ -16,7 +16,7 @@ from exhume.agent.settings import Settings
 from tests import systemd
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/exhume-agent.service"
-SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464{}', timeout=10).read().decode())"
+SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464{}', timeout=300).read().decode())"
 
 
 def here() -> str:
@@ -97,7 +97,7 @@ def test_what_root_owns_can_be_read_and_not_written() -> None:
         machine.run(["ip", "link", "set", "lo", "up"], check=False)
         said, seen = {}, {}
         for which in ("closed", "open"):
-            machine.run(["systemctl", "start", f"tries-{which}.service"], timeout=60)
+            machine.run(["systemctl", "start", f"tries-{which}.service"], timeout=300)
             text = machine.run(["journalctl", "-u", f"tries-{which}.service", "--no-pager", "-o", "cat"]).stdout
             told = (line.split() for line in text.splitlines() if line.startswith("tried "))
             said[which] = {words[1]: words[2] for words in told}

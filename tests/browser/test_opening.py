@@ -25,7 +25,7 @@ def test_the_file_leads_to_the_page_which_can_be_loaded_again(
 
     monkeypatch.setattr(webbrowser, "open", open_)
     with shown(incident):
-        assert came.wait(5)
+        assert came.wait(120)
         page.goto(given[0])
         page.wait_for_url("http://127.0.0.1:*/**")
         settled(page)

@@ -49,7 +49,7 @@ def document() -> Iterator[dict[str, Any]]:
         machine.run(["systemctl", "enable", "crashing.service"])
         machine.run(["systemctl", "start", "--no-block", "crashing.service", "served.service", "client.service"])
         command = [sys.executable, "-m", "exhume", "audit", "--host", machine.root, "--json"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.stderr == ""

@@ -4,8 +4,8 @@ import gzip
 import json
 import re
 import shlex
+import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from exhume.findings.kind import Culprit
 from exhume.findings.registry import CAUSES, TENANTS
 from exhume.findings.thresholds import Thresholds
 from exhume.pictures import sentences
+from exhume.pictures.scene import Scene
 from exhume.recording.folder import Folder
 from exhume.recording.recording import labels
 from exhume.verdict.judge import judge
@@ -49,6 +50,11 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("three") / "recording", made)
 
 
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return seen(told())
+
+
 def diagnosed(capsys: CAPTURE, *argv: str, code: int = 2) -> str:
     assert main(["diagnose", *argv]) == code
     return capsys.readouterr().out
@@ -74,19 +80,18 @@ def test_the_report_fits_two_screens_and_tells_all_of_it(one: str, capsys: CAPTU
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 140])
-def test_it_keeps_to_the_width_of_the_terminal(columns: int) -> None:
-    text = render(seen(told()), Style(sys.stdout, False), columns)
+def test_it_keeps_to_the_width_of_the_terminal(scene: Scene, columns: int) -> None:
+    text = render(scene, Style(sys.stdout, False), columns)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("exhume ", "Look"))]
     assert max(map(len, lines)) <= columns
     assert "core 39" in text
-    painted = render(seen(told()), Style(sys.stdout, True), columns)
+    painted = render(scene, Style(sys.stdout, True), columns)
     assert "\x1b[31m" in painted
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == text
 
 
 @pytest.mark.parametrize("columns", [40, 60, 100])
-def test_what_to_do_is_never_cut(columns: int) -> None:
-    scene = seen(told())
+def test_what_to_do_is_never_cut(scene: Scene, columns: int) -> None:
     lines = render(scene, Style(sys.stdout, False), columns).splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("  Do now"))
     end = next(i for i, line in enumerate(lines) if line.startswith(("  Switch on", "  Seen with")))
@@ -97,14 +102,12 @@ def test_what_to_do_is_never_cut(columns: int) -> None:
         assert "".join(step.split()) in text, step
 
 
-def test_commands_for_another_node_say_so() -> None:
-    scene = seen(told())
+def test_commands_for_another_node_say_so(scene: Scene) -> None:
     assert "\n  Do now     on ip-10-1-7-7:\n" in render(replace(scene, elsewhere=True), Style(sys.stdout, False), 100)
     assert "on ip-10-1-7-7" not in render(scene, Style(sys.stdout, False), 100)
 
 
-def test_every_culprit_is_in_the_terminal_where_the_sentence_has_not_all() -> None:
-    scene = seen(told())
+def test_every_culprit_is_in_the_terminal_where_the_sentence_has_not_all(scene: Scene) -> None:
     assert "Culprit" not in render(scene, Style(sys.stdout, False), 100)
     both = (Culprit("ecs.service", 0.9), Culprit("other.service", 0.1))
     report = replace(scene.report, verdict=replace(scene.verdict, culprits=both))
@@ -312,8 +315,8 @@ def test_what_is_nearly_a_recording_is_opened_or_told(one: str, tmp_path: Path, 
     for command in ("diagnose", "flame", "info"):
         assert main([command, str(bundle)]) == 3
         assert f"{bundle} is a bundle: unpack it (tar xzf {bundle}) and name exhume-bundle-" in capsys.readouterr().err
-    with tarfile.open(bundle) as archive:
-        archive.extractall(tmp_path / "out", filter="data")
+    (tmp_path / "out").mkdir()
+    subprocess.run(["tar", "xzf", bundle, "-C", tmp_path / "out"], check=True)
     (top,) = (tmp_path / "out").iterdir()
     assert f"exhume latency {top}" not in diagnosed(capsys, str(top))
     (chapter,) = (path for path in Path(one).iterdir() if path.is_dir())

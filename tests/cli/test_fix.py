@@ -122,7 +122,7 @@ def test_on_a_terminal_it_is_asked(root: Path, answer: str, code: int) -> None:
         process = subprocess.Popen(command, stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         os.close(inner)
         keyboard.write(answer.encode())
-        _, asked = process.communicate(timeout=60)
+        _, asked = process.communicate(timeout=300)
     assert process.returncode == code
     assert "Carry it out? [y/N]" in asked
     assert (root / ETC / "ecs.service").is_symlink() == (code == 0)

@@ -98,7 +98,7 @@ def test_what_cannot_be_meant_is_refused_before_the_soak(argv: tuple[str, ...], 
 
 
 def test_a_file_that_cannot_be_written_is_told_before_the_soak(tmp_path: Path) -> None:
-    done = gate("--for", "7d", "--junit", str(tmp_path / "nowhere" / "gate.xml"), timeout=60)
+    done = gate("--for", "7d", "--junit", str(tmp_path / "nowhere" / "gate.xml"), timeout=300)
     assert done.returncode == 3
     assert "could not be written" in done.stderr
 

@@ -108,7 +108,8 @@ def test_json_is_read_in_one_place() -> None:
     guilty = [
         file.name
         for file in Path(exhume.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        if re.search(r"\.loads?\b|JSONDecoder", text := file.read_text())  # to look closer takes a while
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.loads", "json.load", "json.JSONDecoder")
     ]
     assert guilty == ["text.py"]
@@ -119,7 +120,7 @@ def test_json_is_read_in_one_place() -> None:
 @pytest.mark.parametrize("most", [12, 16, 28, 40, 64])
 def test_few_open_files_are_no_bug(most: int, tmp_path: Path) -> None:
     limited = f'ulimit -n {most} && exec "$0" -m exhume record {tmp_path}/rec --for 1s'
-    done = subprocess.run(["bash", "-c", limited, sys.executable], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", limited, sys.executable], capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 3), done.stderr
     assert "a bug in exhume" not in done.stderr
     assert "Traceback" not in done.stderr
@@ -144,13 +145,14 @@ run()
 
 @pytest.mark.parametrize("name", ["exhume.cli.main", "argparse", "exhume.cli.check", "numpy"])
 def test_ctrl_c_while_modules_are_loaded_ends_it_quietly(name: str) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(name=name)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(name=name)], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (130, "")
 
 
 HELD_BACK = """
 import os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.kill(os.getpid(), signal.SIGINT)
 sys.argv = ["exhume", "--version"]
@@ -160,5 +162,5 @@ run()
 
 
 def test_ctrl_c_that_the_launcher_held_back_ends_it_quietly() -> None:
-    done = subprocess.run([sys.executable, "-c", HELD_BACK], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", HELD_BACK], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

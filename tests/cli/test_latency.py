@@ -118,7 +118,7 @@ def test_a_stall_of_a_thread_that_was_named_is_told_as_it_lasts_and_at_the_end()
         wait_for(lambda: all_loaded(watch.pid))
         hold_now(holder)
         held(holder)
-        out, err = watch.communicate(timeout=60)
+        out, err = watch.communicate(timeout=300)
     found = json.loads(out)
     assert watch.returncode == CODES[found["health"]] >= 1
     stalls = [one for one in found["stalls"] if one["offender"] and one["offender"]["pid"] == holder.pid]
@@ -137,7 +137,7 @@ def test_watching_goes_on_until_it_is_interrupted() -> None:
     assert watch.stdout is not None
     lines = [watch.stdout.readline() for _ in range(3)]
     watch.send_signal(signal.SIGINT)
-    out, err = watch.communicate(timeout=60)
+    out, err = watch.communicate(timeout=300)
     assert "Traceback" not in err
     reports = [json.loads(line) for line in (*lines, *out.splitlines())]
     assert {report["schema"] for report in reports} == {"exhume.latency/1"}

@@ -153,7 +153,7 @@ def test_a_starved_poll_gets_its_verdict_printed_while_the_recorder_runs(tmp_pat
             told = next(one for one in map(json.loads, recorder.stdout) if one["trigger"]["subject"] == starved.device)
         finally:
             recorder.send_signal(signal.SIGINT)
-            rest, said = recorder.communicate(timeout=60)
+            rest, said = recorder.communicate(timeout=300)
             giving_up.cancel()
     assert told["trigger"]["kind"] == "napi-starved"
     assert told["trigger"]["severity"] in ("warning", "critical")

@@ -31,7 +31,7 @@ def held(within: Path) -> "tuple[subprocess.Popen[str], Path]":
 def end(process: "subprocess.Popen[str]", how: signal.Signals | None) -> int:
     if how is not None:
         process.send_signal(how)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     return process.returncode
 
 
@@ -75,7 +75,7 @@ def test_a_child_made_by_fork_keeps_the_directory(tmp_path: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         place = process.stdout.readline().strip()
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
         assert scratch.left(str(tmp_path)) == []
         process.stdin.close()
         assert process.stdout.read() == ""  # the child has ended

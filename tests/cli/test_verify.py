@@ -127,6 +127,7 @@ def test_of_a_long_recording_the_incident_is_taken(tmp_path: Path, cured: str, c
     assert "no incident in it" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 def test_of_a_long_recording_the_end_is_after_whatever_was_before(tmp_path: Path, sick: str, capsys: CAPTURE) -> None:
     long = write(tmp_path / "long", node(replace(CURED, seconds=1500)))
     assert main(["verify", "--before", sick, "--after", long]) == 0

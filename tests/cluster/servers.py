@@ -264,7 +264,7 @@ def _started(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Po
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -20,7 +20,7 @@ def exhume(cluster: Cluster, journal: Path, *words: str, user: str = "admin") ->
     command = [sys.executable, "-m", "exhume", "node", *words]
     if words[0] != "status":
         command += ["--journal", os.fspath(journal)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_a_plan_changes_nothing_and_apply_drains(kubelets: Cluster, tmp_path: Path) -> None:

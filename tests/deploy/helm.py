@@ -28,7 +28,7 @@ def rendered(*settings: str, release: str = "node") -> subprocess.CompletedProce
         "--kube-version",
         KUBERNETES,
     ]
-    return subprocess.run([*command, *sets], capture_output=True, text=True, timeout=60)
+    return subprocess.run([*command, *sets], capture_output=True, text=True, timeout=300)
 
 
 def objects(*settings: str) -> list[dict[str, Any]]:

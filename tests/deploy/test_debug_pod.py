@@ -63,7 +63,7 @@ def debugged(cluster: servers.Cluster, profile: str) -> dict[str, Any]:
             env={**os.environ, "KUBECONFIG": os.fspath(cluster.kubeconfig())},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         [found] = [one for one in client.list("/api/v1/namespaces/default/pods") if one["spec"].get("nodeName") == node]

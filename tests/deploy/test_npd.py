@@ -91,7 +91,7 @@ def test_the_configuration_names_the_conditions_and_its_commands_can_be_parsed()
 
 def exhume(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "exhume", "check", "--for", "200ms", *words]
-    return subprocess.run(command, cwd=TOP / "src", capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=TOP / "src", capture_output=True, text=True, timeout=300)
 
 
 def test_for_real_it_prints_one_line_and_ends_with_0_1_or_2() -> None:

@@ -36,7 +36,7 @@ needs = _module("needs")
 def entry(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(TOP / "src")}
     command = [sys.executable, str(HERE / "entry.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
 def test_it_is_exhume() -> None:

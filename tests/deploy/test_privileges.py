@@ -42,7 +42,9 @@ def seen(kept: tuple[str, ...] | None, read_only: bool = False) -> dict[str, lis
     command = [*(capability.setpriv(kept) if kept is not None else ()), sys.executable, "-m", "tests.deploy.seen", "/"]
     if read_only:
         command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", *command]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": "src"})
+    done = subprocess.run(
+        command, cwd=TOP, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": "src"}
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
@@ -95,7 +97,7 @@ def named(kept: tuple[str, ...], jail: Path) -> dict[str, Any]:
         words = map(str, ("/", pid, "/program", told.st_dev, told.st_ino, at))
         command = [*capability.setpriv(kept), sys.executable, "-m", "tests.deploy.named", *words]
         environment = {**os.environ, "PYTHONPATH": "src"}
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, env=environment)
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

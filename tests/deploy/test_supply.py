@@ -202,7 +202,7 @@ def pip_audit(tmp_path: Path, script: str) -> str:
 
 def audited(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TOP / "deploy/release/audit.py"), "--with", program, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 CLEAN = json.dumps({"dependencies": [{"name": "numpy", "version": "2.0", "vulns": []}], "fixes": []})

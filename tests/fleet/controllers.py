@@ -48,7 +48,7 @@ def controllers(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 @contextlib.contextmanager

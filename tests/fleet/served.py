@@ -124,7 +124,7 @@ def proxied(server: Prometheus, behaves: Callable[[Asked, int], Answer | None]) 
             if answer is not None and answer.body:
                 self._reply(answer.status, answer.body, answer.headers)
                 return
-            connection = http.client.HTTPConnection(real.hostname or "", real.port, timeout=60)
+            connection = http.client.HTTPConnection(real.hostname or "", real.port, timeout=300)
             connection.request("POST", self.path, body, {"Content-Type": self.headers["Content-Type"]})
             reply = connection.getresponse()
             raw = reply.read()
@@ -154,4 +154,4 @@ def proxied(server: Prometheus, behaves: Callable[[Asked, int], Answer | None]) 
         finally:
             over.set()
             listener.shutdown()
-            thread.join(10)
+            thread.join(120)

@@ -39,7 +39,7 @@ class Store:
     def ask_for_rights(self, after: str) -> None:
         """From so many requests on, only what IAM allows is allowed; "inf" for never."""
         asked = urllib.request.Request(f"{self.address}/moto-api/reset-auth", after.encode(), {"Content-Type": "text/plain"})
-        urllib.request.urlopen(asked, timeout=30).close()
+        urllib.request.urlopen(asked, timeout=300).close()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def store() -> Iterator[Store]:
         yield Store(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def serving(behaves: Behaviour) -> Iterator[tuple[str, list[http.server.BaseHTTP
             yield f"127.0.0.1:{server.server_address[1]}", came
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(120)
 
 
 def test_a_name_and_a_password_in_the_address_are_sent_and_a_tenant_goes_along() -> None:

@@ -200,7 +200,7 @@ def test_a_kill_in_the_middle_leaves_a_journal_to_go_on_from(tmp_path: Path) -> 
     slow = [*command, "--apply", "--exec", f"sh -c 'test {{node}} = a || {{ touch {mark}; sleep 60; }}'"]
     child = subprocess.Popen(slow, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not mark.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert mark.exists()

@@ -339,7 +339,7 @@ def test_names_that_are_no_text_do_no_harm() -> None:
 def test_a_program_whose_run_was_killed_before_it_could_ask_does_not_begin() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), work.PARENT: str(dead_pid())}
     command = [sys.executable, "-m", "exhume.lab.work", "echo", "0"]
-    done = subprocess.run(command, env=environment, input="go\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, input="go\n", capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
 
 

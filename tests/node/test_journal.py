@@ -16,6 +16,7 @@ from exhume.node.root import Root
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import sentences
 from tests import systemd
+from tests.waiting import wait_for
 
 LOOP = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sh -c 'exit 5'\nRestart=always\nRestartSec=100ms\n"
 SCRIPT = """
@@ -44,10 +45,7 @@ def test_a_real_journal_tells_of_restarts_and_how_they_came_and_each_only_once()
             pytest.skip(f"{needed} is on another file system than /, so the container does not have it")
     with systemd.boot({"loop.service": LOOP}) as machine:
         machine.run(["systemctl", "start", "--no-block", "loop.service"])
-        for _ in range(100):
-            if int(machine.run(["systemctl", "show", "--value", "-p", "NRestarts", "loop.service"]).stdout) >= 5:
-                break
-            time.sleep(0.1)
+        wait_for(lambda: int(machine.run(["systemctl", "show", "--value", "-p", "NRestarts", "loop.service"]).stdout) >= 5)
         machine.run(["journalctl", "--sync"])
         first, second = json.loads(machine.run([sys.executable, "-c", SCRIPT, source]).stdout)
     assert first[0] == second[0] == []

@@ -273,7 +273,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     place = tmp_path_factory.mktemp("journal")
     ring = subprocess.run(["dmesg", "-x"], capture_output=True, check=False).stdout
     command = ["unshare", "-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh", str(place)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
     if done.returncode or not (place / "json").exists() or not (place / "json").stat().st_size:
         pytest.skip(f"systemd-journald does not run here: {done.stderr.decode(errors='replace')[-200:]}")
     return place, ring

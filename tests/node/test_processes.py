@@ -191,11 +191,8 @@ def test_a_defunct_process_pins_its_removed_cgroup_until_it_is_collected() -> No
         inner.rmdir()
         assert "nr_dying_descendants 1" in (home / "cgroup.stat").read_text()
         assert child.wait() == 0
-        for _ in range(200):  # the last reference is dropped by a worker, a little later
-            if "nr_dying_descendants 0" in (home / "cgroup.stat").read_text():
-                break
-            time.sleep(0.02)
-        assert "nr_dying_descendants 0" in (home / "cgroup.stat").read_text()
+        # The last reference is dropped by a worker, a little later.
+        wait_for(lambda: "nr_dying_descendants 0" in (home / "cgroup.stat").read_text())
     finally:
         child.wait()
         if inner.exists():

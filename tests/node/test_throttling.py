@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,14 +20,15 @@ from exhume.node.throttling import Throttling, parse_cpu_max
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import sentences
 from tests.trees import Tree, cgroup_stat
+from tests.waiting import wait_for
 
 
-def read(root: Root, *, twice: float = 0.0) -> Recording:
+def read(root: Root, between: Callable[[], None] | None = None) -> Recording:
     recording = Recording(Node("", "", "", "", 2))
     reader = Throttling(root, CgroupTree(root))
     reader.read(recording, 1)
-    if twice:
-        time.sleep(twice)
+    if between is not None:
+        between()
         reader.read(recording, 2)
     return recording
 
@@ -108,13 +110,17 @@ def test_a_real_group_that_uses_up_its_quota_is_seen() -> None:
     cpu = Path("/sys/fs/cgroup/cpu")
     if os.geteuid() != 0 or not (cpu / "cpu.cfs_quota_us").exists():
         pytest.skip("needs root and the cpu controller on cgroup v1")
-    group = cpu / "exhume-test-quota"
-    group.mkdir(exist_ok=True)
-    (group / "cpu.cfs_quota_us").write_text("10000")
+    group = cpu / f"exhume-test-quota-{os.getpid()}"
+    group.mkdir()
+    (group / "cpu.cfs_quota_us").write_text("1000")
+
+    def throttled() -> bool:
+        return int((group / "cpu.stat").read_text().split("nr_throttled ")[1].split()[0]) >= 5
+
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         (group / "cgroup.procs").write_text(str(burner.pid))
-        recording = read(Root(), twice=1.2)
+        recording = read(Root(), between=lambda: wait_for(throttled))
     finally:
         burner.kill()
         burner.wait()
@@ -124,6 +130,6 @@ def test_a_real_group_that_uses_up_its_quota_is_seen() -> None:
                 break
             except OSError:
                 time.sleep(0.02)
-    series = recording.counter("cpu_throttled_periods", labels(cgroup="/exhume-test-quota"))
+    series = recording.counter("cpu_throttled_periods", labels(cgroup=f"/{group.name}"))
     assert series is not None
-    assert series.delta >= 5
+    assert series.last >= 5

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,17 @@ from exhume.profile import patience
 from exhume.profile.patience import PatientRoot
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers does so in time, however busy the machine is."""
+    monkeypatch.setattr(patience, "WITHIN_S", 60.0)
+
+
+def not_answered(root: PatientRoot, match: str) -> None:
+    with patch.object(patience, "WITHIN_S", 0.05), pytest.raises(Unreadable, match=match):
+        root.read("slow")
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     let_go = threading.Event()
@@ -20,7 +32,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     def waits(self: Root, name: str, largest: int = 1 << 20) -> bytes:
         if name.startswith("slow"):
-            let_go.wait(20)
+            let_go.wait(120)
         return read(self, name, largest)
 
     monkeypatch.setattr(Root, "read", waits)
@@ -40,8 +52,7 @@ def test_one_that_does_not_answer_is_left_and_others_are_read(tmp_path: Path, sl
     for name in ("slow", "there"):
         (tmp_path / name).write_bytes(name.encode())
     root = PatientRoot(Root(str(tmp_path)))
-    with pytest.raises(Unreadable, match="did not answer"):
-        root.read("slow")
+    not_answered(root, "did not answer")
     assert root.read("there") == b"there"
     assert root.late == 1
     slow.set()
@@ -54,8 +65,7 @@ def test_when_nobody_answers_nobody_is_asked_for_a_while(
     (tmp_path / "there").write_bytes(b"x")
     root = PatientRoot(Root(str(tmp_path)))
     for _ in range(patience.IN_A_ROW):
-        with pytest.raises(Unreadable, match="did not answer"):
-            root.read("slow")
+        not_answered(root, "did not answer")
     with pytest.raises(Unreadable, match="is not asked for"):
         root.read("there")
     slow.set()
@@ -71,13 +81,13 @@ def test_threads_that_are_stuck_are_bounded_and_end_when_they_come_back(
     (tmp_path / "slow").write_bytes(b"")
     root = PatientRoot(Root(str(tmp_path)))
     for _ in range(patience.MOST_STUCK + 3):
-        with pytest.raises(Unreadable):
-            root.read("slow")
+        not_answered(root, "did not answer")
     assert root.late == patience.MOST_STUCK
+    stuck = list(root._stuck)
     slow.set()
-    until = time.monotonic() + 5
-    while time.monotonic() < until and any(thread.name == "exhume-asks" for thread in threading.enumerate()):
-        time.sleep(0.02)
+    for thread in stuck:
+        thread.join(120)
+    assert [thread.is_alive() for thread in stuck] == [False] * patience.MOST_STUCK
     assert root.read("slow") == b""
     assert os.path.exists(tmp_path)
 
@@ -90,5 +100,5 @@ def test_closed_it_leaves_no_thread_behind(tmp_path: Path) -> None:
     assert thread is not None
     root.close()
     root.close()
-    thread.join(5)
+    thread.join(120)
     assert not thread.is_alive()

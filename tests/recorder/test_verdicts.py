@@ -217,7 +217,7 @@ def test_a_child_that_fails_is_run_again_and_each_verdict_is_given_where_only_th
     command = [sys.executable, "-S", "-c", f"{first}print({found!r})"]
     watching = Verdicts(command, from_json, listener.tell, listener.trouble, lambda *_: given.release())
     watching.ask([incident()])
-    assert given.acquire(timeout=30)
+    assert given.acquire(timeout=300)
     for _ in range(600):
         watching.ask([], [incident()])
         if given.acquire(timeout=0.05):

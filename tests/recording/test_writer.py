@@ -22,7 +22,7 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
-from tests.examples import examples
+from tests.examples import PROFILE, examples
 from tests.recording.made import ABOUT, BEGIN, NODE, SAMPLES, SECOND, dictionaries, recordings, rows_of, second, write, writer
 
 
@@ -643,7 +643,7 @@ for at in range(100_000):
 
 def test_a_killed_recorder_loses_nothing_that_it_had_appended(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
-    for attempt in range(6):
+    for attempt in range(2 if PROFILE == "everyday" else 6):
         path = tmp_path / f"r{attempt}"
         with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None

@@ -159,7 +159,7 @@ def below(seen: MemcgWalk, parent: Path) -> np.ndarray[tuple[int], np.dtype[np.i
 
 def left(parent: Path, expected: int = 0) -> int:
     """How many zombies there are below it, once the kernel has had the time to free what it can."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while (found := len(below(walk(), parent))) > expected and time.monotonic() < deadline:
         time.sleep(0.05)
     return found

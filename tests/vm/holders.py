@@ -57,7 +57,7 @@ def look(home: Path) -> dict[str, object]:
 
 def settled(home: Path, gone: set[str]) -> dict[str, object]:
     """When the kernel has freed these, which takes it a grace period; or after a while as it is then."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         seen = look(home)
         kinds = seen["kinds"]

@@ -44,7 +44,7 @@ def play(scenario: Scenario) -> dict[str, Any]:
             measured = incident.measured()
             there = dying(f"/sys/fs/cgroup/{lab.name}/docker")
         log = lab.kmsg.read_text()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while dying("/sys/fs/cgroup") > before + SCALE // 10 and time.monotonic() < deadline:
         time.sleep(0.5)
     return {

@@ -19,6 +19,7 @@ from exhume.web.store import Store
 from exhume.web.view import View
 from tests.findings.facts import facts
 from tests.pictures.made import BEGIN, HZ, REAL, SECOND, Ran, idle, write
+from tests.waiting import wait_for
 from tests.web.serving import Browser, browser, decoded, view
 
 HELD = {"from_": BEGIN + 5 * SECOND, "to": BEGIN + 8 * SECOND}
@@ -246,7 +247,7 @@ def test_incidents_come_when_they_are_found(recorded: str) -> None:
     incident = {"start": 1, "end": 2, "health": "critical", "cause": None, "subject": "", "summary": "<b>"}
 
     def judge(*_: object) -> list[dict[str, object]]:
-        assert go.wait(10)
+        assert go.wait(120)
         return [incident]
 
     incidents = Incidents(store, judge)
@@ -256,10 +257,7 @@ def test_incidents_come_when_they_are_found(recorded: str) -> None:
     try:
         assert (someone.api("overview")["incidents_ready"], someone.api("overview")["incidents"]) == (False, [])
         go.set()
-        for _ in range(200):
-            if someone.api("about")["incidents_ready"]:
-                break
-            threading.Event().wait(0.02)
+        wait_for(lambda: someone.api("about")["incidents_ready"])
         assert someone.api("overview")["incidents"] == [incident]
     finally:
         shown.stop()

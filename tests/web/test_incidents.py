@@ -129,12 +129,12 @@ def test_a_process_that_nobody_waits_for_is_ended(recorded: str, monkeypatch: py
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert began.wait(10)
+    assert began.wait(120)
     judges.end_unwanted()  # it is wanted yet
     asking.join(0.2)
     assert asking.is_alive()
     unwanted.set()
     judges.end_unwanted()
-    asking.join(10)
+    asking.join(120)
     assert found == [None]
     assert judges.verdict(store.folder, store.thresholds, 0, 0, 1, unwanted) is None

@@ -35,7 +35,7 @@ def served(*arguments: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
 def got(url: str, token: str = "") -> tuple[int, bytes]:
     request = urllib.request.Request(url, headers={"X-Exhume-Token": token} if token else {})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -52,7 +52,7 @@ def test_the_printed_address_works_and_ctrl_c_ends_it(recorded: str) -> None:
         assert (status, about["initial"]) == (200, {"from": 5_000_000, "to": 7_000_000})
         assert got(url)[0] == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
         _, told = process.communicate()
         assert "Traceback" not in told
 
@@ -68,7 +68,7 @@ def test_what_was_imported_goes_with_it(tmp_path: Path, number: signal.Signals, 
         assert json.loads(got(f"{base}/api/about", token)[1])["name"] == "2 files"
         assert json.loads(got(f"{base}/api/flame", token)[1])["total"] == 16
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
     assert list(tmp_path.glob("exhume-import-*")) == []
 
 
@@ -113,7 +113,7 @@ def test_a_recording_that_cannot_be_read_ends_it_with_a_sentence(recorded: str, 
     for chapter in chapters if damage == "empty" else ():
         shutil.rmtree(chapter)
     with served(str(path)) as (process, url):
-        assert process.wait(20) == 3
+        assert process.wait(120) == 3
         assert not url or damage != "empty"
         assert process.stderr is not None
         told = process.stderr.read()
@@ -130,7 +130,7 @@ def test_a_page_that_waits_does_not_keep_it_from_ending(recorded: str) -> None:
             connection.sendall(f"GET /api/about?token={token} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
             assert connection.recv(12) == b"HTTP/1.1 200"
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(120) == 0
 
 
 def test_what_is_no_request_is_refused(recorded: str) -> None:
@@ -153,7 +153,7 @@ def test_ctrl_c_does_not_wait_for_what_is_being_worked_out(recorded: str) -> Non
         assert got(f"{base}/api/overview", token)[0] == 200
         judging = children(process.pid)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
         assert not any(Path(f"/proc/{pid}").exists() for pid in judging)
 
 

@@ -31,7 +31,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> "tuple[list[str], threading.Event
 
 def test_the_browser_is_given_a_file_that_nobody_else_can_read(opened: "tuple[list[str], threading.Event]") -> None:
     with shown(URL):
-        assert opened[1].wait(5)
+        assert opened[1].wait(120)
         address = urlsplit(opened[0][0])
         assert address.scheme == "file"
         assert "abc" not in opened[0][0]

@@ -274,7 +274,8 @@ def record(
             latency.finish()
         crew.finish(recording)
         recording.add_source(clock.now(), "clock", clock_state(clock))
-        _count_own_wait(recording, clock.now())
+        if root.same_kernel():  # this machine's wait says nothing about another's root
+            _count_own_wait(recording, clock.now())
     for source in fast + others:
         recording.add_source(*said(source, crew))
     latency.collect(recording)

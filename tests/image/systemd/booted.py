@@ -15,7 +15,7 @@ def show(machine: Machine, units: Iterable[str], *properties: str) -> dict[str, 
     every = list(units)
     for start in range(0, len(every), AT_ONCE):
         some = every[start : start + AT_ONCE]
-        text = machine.run(["systemctl", "show", "-p", ",".join(properties), "--", *some], timeout=60).stdout
+        text = machine.run(["systemctl", "show", "-p", ",".join(properties), "--", *some], timeout=300).stdout
         blocks = text.strip("\n").split("\n\n")
         for name, block in zip(some, blocks, strict=True):
             found[name] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)

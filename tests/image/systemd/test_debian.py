@@ -101,7 +101,7 @@ def test_names_and_masks_are_those_of_the_running_systemd(machine: Machine, unit
 def test_what_boot_reaches_equals_list_dependencies(machine: Machine, units: Units) -> None:
     """Of the default target, all the way down; what triggers add comes on top of it and is not listed by systemctl."""
     command = ["systemctl", "list-dependencies", "--all", "--plain", "--no-pager", "default.target"]
-    lines = machine.run(command, timeout=60).stdout.splitlines()
+    lines = machine.run(command, timeout=300).stdout.splitlines()
     theirs = {line.strip("● ○×").strip() for line in lines[1:]}
     graph = units.graph
     reached = reach(units, made_by_generators(machine))

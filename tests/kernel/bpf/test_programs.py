@@ -546,7 +546,7 @@ def test_nothing_is_left_when_all_is_closed(features: Features) -> None:
             assert our_maps <= _alive(Command.MAP_GET_NEXT_ID)
     assert _open_files() == files
     assert Path("/proc/self/mountinfo").read_bytes() == mounts
-    deadline = time.monotonic() + 20  # the kernel frees them after a grace period
+    deadline = time.monotonic() + 120  # the kernel frees them after a grace period
     while time.monotonic() < deadline:
         left = our_programs & _alive(Command.PROG_GET_NEXT_ID) | our_maps & _alive(Command.MAP_GET_NEXT_ID)
         if not left:

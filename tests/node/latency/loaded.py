@@ -60,7 +60,7 @@ def in_kernel(kind: Command = Command.PROG_GET_NEXT_ID) -> set[int]:
 
 def gone(programs: set[int], kind: Command = Command.PROG_GET_NEXT_ID) -> bool:
     """Whether none of them is left, at the latest after a minute: the kernel lets go of them after a grace period."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while programs & in_kernel(kind):
         if time.monotonic() > deadline:
             return False

@@ -158,6 +158,7 @@ def test_a_thread_that_waits_is_seen_to_since_when(btf: Btf, features: Features)
                     holders |= {int(core["curr_pid"]) for core in it.cores[CORE : CORE + 1]}
             time.sleep(0.005)
         begin, end = (moment + anchor.perf_ns - anchor.monotonic_ns for moment in held(holder))
+        wait_for(lambda: schedstat(pid)[0] > WAITED_NS)  # a wait is counted when it ends
         before = schedstat(pid)
         looker.glance()
         (row,) = looker.seen(0).threads

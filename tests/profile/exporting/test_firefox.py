@@ -112,7 +112,7 @@ def test_firefoxs_own_command_line_finds_the_hot_function(document: Any, tmp_pat
     environment = {**os.environ, "PROFILER_CLI_SESSION_DIR": str(tmp_path / "sessions")}
 
     def ask(*words: str) -> str:
-        done = subprocess.run([tool, *words], capture_output=True, text=True, timeout=60, env=environment, check=False)
+        done = subprocess.run([tool, *words], capture_output=True, text=True, timeout=300, env=environment, check=False)
         return done.stdout + done.stderr
 
     try:

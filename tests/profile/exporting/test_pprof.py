@@ -107,7 +107,7 @@ def flat_by_go(tmp_path: Path, *rows: Ran) -> dict[str, int]:
         ["go", "tool", "pprof", "-top", "-sample_index=samples", "-nodefraction=0", str(file)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "GOTOOLCHAIN": "local", "PPROF_TMPDIR": str(tmp_path)},
         check=False,
     )

@@ -275,6 +275,7 @@ def test_it_becomes_a_recording(capture: str, tmp_path: Path) -> None:
     assert brought.samples == len(said(capture))
 
 
+@pytest.mark.ci
 @needs_perf
 def test_what_the_cores_did_is_the_same_without_who_did_it(capture: str, tmp_path: Path) -> None:
     bring_in([capture], str(tmp_path / "all"))

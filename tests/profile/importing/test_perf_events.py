@@ -82,6 +82,7 @@ def test_what_is_counted_apart_is_taken_together(tmp_path: Path) -> None:
     assert len(read(text).rows) == len(found)
 
 
+@pytest.mark.ci
 @needs_perf
 def test_terms_are_no_names(tmp_path: Path) -> None:
     path = recorded(tmp_path / "terms.data", "-e", "page-faults/period=1/", "-e", "cpu-clock/freq=199/")

@@ -296,6 +296,7 @@ def test_real_fields_change_no_sample_and_no_stack(script: Script, fields: str) 
         assert [row.frames for row in found.rows[:count]] == [row.frames for row in plain.rows[:count]]
 
 
+@pytest.mark.ci
 @needs_perf
 def test_a_real_text_without_times_is_refused(script: Script) -> None:
     body = script("-F", "comm,pid,ip,sym")
@@ -307,6 +308,7 @@ def test_a_real_text_without_times_is_refused(script: Script) -> None:
         perf_script.opened(source, Wanted())
 
 
+@pytest.mark.ci
 @needs_perf
 def test_names_with_newlines_cost_no_sample(script: Script, tmp_path: Path) -> None:
     body = script("--header")

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { find, firstInRow, frameAt, nearest, path, rowsSeen, step } from '../../../src/exhume/web/static/flame_find.js';
 import { change, layOut, shown } from '../../../src/exhume/web/static/flame_layout.js';
-import { hostile, tree } from './flame_trees.mjs';
+import { cpuTime, hostile, tree } from './flame_trees.mjs';
 
 const small = () => tree([
   [0, 'kubelet', 'g', 70], [1, 'read', 'u', 60], [2, 'vfs_read', 'k', 50], [3, 'walk', 'k', 45], [2, 'copy', 'k', 10], [1, 'idle', 'u', 10],
@@ -102,8 +102,8 @@ test('an empty tree, and one of sixty thousand frames, are laid out', () => {
   assert.equal(frameAt(none, 0, 0), -1);
   const rows = [];
   for (let i = 0; i < 6000; i++) for (let depth = 0; depth < 10; depth++) rows.push([depth, `f${i}-${depth}`, 'k', 1]);
-  const begin = performance.now();
+  const begin = cpuTime();
   const layout = layOut(tree(rows));
   assert.equal(layout.width[0], 6000);
-  assert.ok(performance.now() - begin < 1000);
+  assert.ok(cpuTime() - begin < 1000);
 });

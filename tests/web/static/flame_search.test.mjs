@@ -6,7 +6,7 @@ import { layOut } from '../../../src/exhume/web/static/flame_layout.js';
 import { refused } from '../../../src/exhume/web/static/flame_patterns.js';
 import { compile, exactly, search, told } from '../../../src/exhume/web/static/flame_search.js';
 import { lines, percent } from '../../../src/exhume/web/static/flame_words.js';
-import { HOSTILE, hostile, tree } from './flame_trees.mjs';
+import { HOSTILE, cpuTime, hostile, tree } from './flame_trees.mjs';
 
 const layout = layOut(tree([
   [0, 'kubelet', 'g', 60], [1, 'mem_cgroup_iter', 'k', 40], [2, 'mem_cgroup_read', 'k', 30], [1, 'poll', 'k', 20],
@@ -52,12 +52,13 @@ test('an expression that would take for ever is refused, one that people write i
   assert.match(told(search(layout, '(a+)+$')), /for ever/);
 });
 
-test('what is not refused ends soon with any name', () => {
+test('what is not refused ends soon with any name', (t) => {
+  t.mock.method(performance, 'now', cpuTime);  // the search itself gives up by this clock
   const long = layOut(tree([[0, 'a'.repeat(5000), 'g', 1], [0, `${'ab'.repeat(250)}`, 'g', 1]]));
   for (const pattern of ['.*.*~', '(.|..)(.|..).*.*~', '.?.?.?.?.?.?.*~', '.{0,900}~', '(a|aa){9}~', '(?:a?){8}.?~']) {
-    const started = performance.now();
+    const started = cpuTime();
     if (!refused(pattern)) assert.equal(told(search(long, pattern)), 'nothing matches');
-    assert.ok(performance.now() - started < 1000, pattern);
+    assert.ok(cpuTime() - started < 1000, pattern);
   }
 });
 
