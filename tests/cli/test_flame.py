@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exhume.cli.main import COMMANDS, main
+from exhume.recording.source_state import Limit, Note, Reason
 from tests.pictures.made import IDLE, Ran, write
 
 
@@ -37,15 +38,12 @@ def test_the_text_says_when_whose_and_what(recording: str, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        (
-            "only the kernel's functions have names: the symbol reader does not start: no Landlock",
-            "does not start: no Landlock.",
-        ),
-        ("cpu-clock", "programs without frame pointers or symbols"),
+        (Limit("the symbol reader does not start: no Landlock"), "does not start: no Landlock."),
+        (Note("cpu-clock"), "programs without frame pointers or symbols"),
     ],
 )
 def test_why_callers_are_unknown_is_what_the_source_says(
-    reason: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reason: Reason, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "unnamed", 1, lambda *_: Ran(0, "burn", "burn:[unknown] burn:[unknown]", kind="user"), reason)
     assert main(["flame", path]) == 0

@@ -60,7 +60,8 @@ def test_the_report_says_what_to_do_or_to_look_at(make: Callable[[], Told]) -> N
     verdict = report.verdict
     advice = [text for one in verdict.advice for text in (one.text, one.because)]
     findings = [finding.summary for finding in report.findings] if report.verdict.cause is None else []
-    said = " ".join([verdict.summary, *verdict.next, *verdict.switch_on, *advice, *findings]).lower()
+    remedies = [one.summary for one in verdict.remedies]
+    said = " ".join([verdict.summary, *verdict.next, *remedies, *verdict.switch_on, *advice, *findings]).lower()
     assert [word for word in truth.says if word not in said] == []
     if verdict.cause is None and report.health == "critical":
         assert verdict.switch_on

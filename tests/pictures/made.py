@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exhume.recording.recording import Node, Recording
-from exhume.recording.source_state import Failed, Note, SourceState
+from exhume.recording.source_state import Failed, Note, Reason, SourceState
 from exhume.recording.tally import Tally
 from exhume.recording.writer import Writer
 
@@ -97,11 +97,14 @@ def node_at(second: int, core: int, tick: int) -> Ran:
     return idle(core, 1)
 
 
+_CLOCK = Note("cpu-clock")
+
+
 def write(
     path: Path,
     seconds: int = 12,
     does: Callable[[int, int, int], Ran] = node_at,
-    samples: str = "cpu-clock",
+    samples: Reason = _CLOCK,
     **about: str | int | bool,
 ) -> str:
     """A recording on disk, as the recorder would have written it."""
@@ -109,7 +112,7 @@ def write(
     writer = Writer(str(path), NODE, told, budget_bytes=1 << 30, segment_ns=5 * SECOND)
     rows = Recording(NODE)
     ids = Dictionaries(rows)
-    rows.add_source(BEGIN, "samples", SourceState.read((Note(samples),)))
+    rows.add_source(BEGIN, "samples", SourceState.read((samples,)))
     rows.add_source(BEGIN, "units", SourceState.off(Failed("PID 1 is not systemd")))
     for second in range(seconds):
         begin = BEGIN + second * SECOND

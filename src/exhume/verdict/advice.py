@@ -37,8 +37,10 @@ def remedies(case: Case) -> tuple[Remedy, ...]:
 def advice(case: Case) -> tuple[Advice, ...]:
     """Of every kind in the chain, and what holds whatever the cause; what to do first, what not to do after it."""
     found = [one for kind, finding in _kinds([link.finding for link in case.chain]) for one in kind.advice(finding, case)]
-    found += _whatever(case)
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.against))
+    first: dict[str, Advice] = {}
+    for one in (*found, *_whatever(case)):
+        first.setdefault(one.text, one)  # several kinds may advise the same, each for its own reason
+    return tuple(sorted(first.values(), key=lambda one: one.against))
 
 
 def _whatever(case: Case) -> Iterator[Advice]:

@@ -161,13 +161,14 @@ def _rows(group: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
     shown = dict(shown_fields(group))
     hints = get_type_hints(group)
     documented = _field_docs(group)
+    properties = json_schema(group)["properties"]
     for field in fields(group):
         if field.name == "subject" and not prefix:
             continue
         how = shown.get(field.name)
         meaning = ", ".join(filter(None, (how.label, how.unit))) if how is not None else ""
         meaning = ". ".join(filter(None, (meaning, documented.get(field.name, ""))))
-        schema = json_schema(group)["properties"][field.name]
+        schema = properties[field.name]
         yield f"{prefix}{field.name}", _spelled(schema), meaning
         inner = [
             one for one in (hints[field.name], *get_args(hints[field.name])) if isinstance(one, type) and is_dataclass(one)
