@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "exhume"
 
 # In this order. What is above all rooms (errors, text, budget, ...) may be used by every one and uses none.
 ROOMS = "kernel recording node profile image recorder findings verdict pictures cluster remedy fleet lab agent web cli".split()
-ABOVE = ("errors", "text", "budget", "config", "python", "scratch", "__init__")
+ABOVE = ("errors", "text", "record", "budget", "config", "python", "scratch", "__init__")
 
 
 def room(module: str) -> str:

@@ -1,7 +1,6 @@
 """cgroup-dirs-leak: visible directories that nobody removed. They slow readers down as zombies do, and rmdir cures them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
 from exhume.findings.churn import churned
@@ -18,6 +17,7 @@ from exhume.findings.napi_starved import NapiStarved, held_by
 from exhume.findings.sampled_work import sampled
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -34,7 +34,7 @@ _OTHER_HIERARCHIES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CgroupReader:
     """The program that lists and reads cgroups most."""
 
@@ -43,7 +43,7 @@ class CgroupReader:
     """Of one core's time; of all programs together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CgroupDirsLeak(Facts):
     kind: ClassVar[str] = "cgroup-dirs-leak"
     directory: Annotated[str, Shown("directory", source="/proc/self/mountinfo")]

@@ -1,16 +1,16 @@
 """The facts of core-saturated: of one core, of all cores at once, or of a core whose time was not accounted."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from exhume.findings.kind import MOSTLY, NEARLY, Judged
 from exhume.findings.model import Facts, Finding, Shown
 from exhume.findings.offender import NO_WORK, Offender, WorkShares, blamed
 from exhume.findings.subjects import Process
+from exhume.record import record
 from exhume.text import printable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class PacketSender:
     """Who sends the packets that a core is busy with."""
 
@@ -21,7 +21,7 @@ class PacketSender:
     cgroup: Annotated[str, Shown("sender's cgroup", source="/proc/PID/cgroup")] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CoreSaturated(Facts):
     kind: ClassVar[str] = "core-saturated"
     read_from: str

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.findings.sampled import CLASSES, passed, period_ns
+from exhume.record import record
 from exhume.recording.recording import Ints, Recording
 from exhume.recording.schema import CPU_STATES
 
@@ -30,7 +30,7 @@ _AROUND_NS = 500_000_000
 _MOST_TICKS = np.iinfo(np.int32).max
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Core:
     """One core over time. Row i of `ticks` is what passed between times[i] and times[i + 1]."""
 
@@ -66,7 +66,7 @@ def _columns(states: tuple[str, ...]) -> list[int]:
     return [STATES.index(state) for state in states]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Stretch:
     """A time in which a core did almost nothing but kernel work, or in which nobody knows what it did."""
 

@@ -20,6 +20,7 @@ from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
 
@@ -42,7 +43,7 @@ class Program:
         return subjects.program(named, whose)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CpuFull(Facts):
     kind: ClassVar[str] = "cpu-full"
     counted_in: str

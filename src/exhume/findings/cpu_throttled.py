@@ -14,6 +14,7 @@ from exhume.findings.model import Examined, Facts, Finding, Severity, Shown
 from exhume.findings.stretches import Steps, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Labels, Recording, labels
 from exhume.text import printable
 
@@ -21,7 +22,7 @@ MOST_TOLD = 5
 _STAT = "cpu.stat"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CpuThrottled(Facts):
     """The subject is the cgroup."""
 

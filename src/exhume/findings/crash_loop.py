@@ -5,7 +5,7 @@ leak is information: probes, timers and workers have one, too.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from exhume.findings.kind import Advice, Case, Culprit, Judged, Kind, Remedy, Rule, Step, within
@@ -22,6 +22,7 @@ from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.unit_fix import fix_unit, fixable
 from exhume.findings.zombie_memcgs import ZombieMemcgs
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -38,7 +39,7 @@ _DISPROOF = "zombies that grow while it is stopped"
 _ALL: tuple[Callable[[Recording, Thresholds], list[Loop]], ...] = (by_systemd, by_journal, by_churn, by_processes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CrashLoop(Facts):
     """Each field is from the strongest source that knows it."""
 

@@ -4,7 +4,6 @@ its css_set, and with it its cgroup after rmdir: that group is a zombie until th
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from exhume.findings.kind import HARDLY, MOSTLY, NEARLY, Advice, Case, Culprit, Judged, Kind, Remedy, Rule, Step
@@ -16,6 +15,7 @@ from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.unreaped import Parent, unreaped
 from exhume.findings.zombie_memcgs import ZombieMemcgs
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -24,7 +24,7 @@ _CGROUP = "/proc/PID/cgroup"
 _DISPROOF = "zombies that stay after their processes were reaped"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Children:
     """The defunct children of one parent."""
 
@@ -35,7 +35,7 @@ class Children:
     """Defunct processes whose parents were read, of whichever parent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DefunctProcesses(Facts):
     kind: ClassVar[str] = "defunct-processes"
     defunct: Annotated[int, Shown("defunct", "processes", "/proc/PID/stat state Z")]

@@ -1,7 +1,6 @@
 """irq-imbalance: one core takes nearly all interrupts of the network queues, and is busy with them, while there are others."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -15,12 +14,13 @@ from exhume.findings.napi_starved import NapiStarved, held_by
 from exhume.findings.stretches import Floats, Steps, growth, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.interrupts import queue_of
+from exhume.record import record
 from exhume.recording.recording import Ints, Recording
 
 _INTERRUPTS = "/proc/interrupts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class IrqImbalance(Facts):
     kind: ClassVar[str] = "irq-imbalance"
     core: Annotated[int, Shown("core", source=_INTERRUPTS)]

@@ -7,11 +7,11 @@ they agree in part; 0.6 it fits and what would prove it was not seen; 0.4 both w
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from exhume.findings.model import Examined, Facts, Finding, is_of, of
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Node, Recording
 
 C = TypeVar("C", bound=Facts)
@@ -37,7 +37,7 @@ SECOND_NS: Final = 10**9
 TOGETHER_NS: Final = 60 * SECOND_NS
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Link:
     """One step of the chain: a finding, and why it follows from the one before it."""
 
@@ -48,13 +48,13 @@ class Link:
     """What would show that it does not follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Culprit:
     subject: str
     share: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Remedy:
     """What exhume itself can do."""
 
@@ -69,7 +69,7 @@ class Remedy:
         return f"{self.command}: {self.effect}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """What to do or to look at next: a sentence, or a command with a comment."""
 
@@ -89,7 +89,7 @@ COSTS: Final[dict[Cost, str]] = {
 """For people, after "costs"."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Advice:
     """What to do about the cause, or what not to do although others would."""
 
@@ -100,7 +100,7 @@ class Advice:
     """Advised against: it was tried in such cases, and the evidence here says that it would not help."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Case:
     """All that a kind may look at: every finding, whatever its severity, and the chain."""
 
@@ -122,7 +122,7 @@ class Case:
         return any(isinstance(link.finding.facts, kinds) for link in self.chain)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rule(Generic[C, E]):
     """One thing that may follow."""
 
@@ -137,7 +137,7 @@ def _none(finding: Finding[Facts], case: Case) -> Iterable[Any]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[C]):
     facts: type[C]
     detect: Callable[[Recording, Thresholds], Examined]

@@ -1,7 +1,6 @@
 """The places that zombies come from, with how it is known: by named zombies, else by cgroup events."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from exhume.findings.churn import Churned, Group, churned, within
@@ -11,6 +10,7 @@ from exhume.findings.model import Shown
 from exhume.findings.unreaped import Unreaped, unreaped
 from exhume.node.owners import owner
 from exhume.node.zombie_groups import Shapes
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 NAMED, EVENTS = "named zombies", "cgroup events"
@@ -20,7 +20,7 @@ _NEARLY_ALL = 0.8
 _APART_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Growth:
     count: int
     seconds: float
@@ -31,7 +31,7 @@ class Growth:
         return per_hour(self.count, self.seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class PlaceOwner:
     """The unit or the pod that the cgroups of a place belong to, with what else is known of one of them."""
 
@@ -56,7 +56,7 @@ class PlaceOwner:
         return self.unit or self.pod
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Pinned:
     """What zombies still have charged to them, which keeps them."""
 
@@ -78,7 +78,7 @@ class Pinned:
         return most if by_kind[most] else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class LeakPlace:
     path: str
     home: str

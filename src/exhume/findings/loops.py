@@ -5,7 +5,6 @@ rhythm of cgroups and processes, too. A rhythm alone is no crash: how the lives 
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Literal
@@ -13,6 +12,7 @@ from typing import Literal
 from exhume.findings.leak_restarts import restarted
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 Way = Literal["systemd", "journal", "containers", "cgroup-churn", "processes"]
@@ -30,7 +30,7 @@ class Pauses(Enum):
         return "pauses that double" if self is Pauses.DOUBLING else "the same pause each time"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UnitState:
     """ActiveState and SubState of systemd."""
 
@@ -55,7 +55,7 @@ class _Observed(ABC):
         return f"{statement}{separator}{details}" if details else statement
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RestartCount(_Observed):
     """NRestarts of systemd."""
 
@@ -74,7 +74,7 @@ class RestartCount(_Observed):
         return f"was restarted {self.total:,} times", ", ", doing
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class JournalRestarts(_Observed):
     """Restarts that systemd logged."""
 
@@ -87,7 +87,7 @@ class JournalRestarts(_Observed):
         return f"was started again by systemd {self.restarts:,} times", ", ", after
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CgroupChurn(_Observed):
     """Cgroups that follow each other in one place."""
 
@@ -109,7 +109,7 @@ class CgroupChurn(_Observed):
         return "is started again and again", ": ", details
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ProcessStarts(_Observed):
     """Processes of one name that follow each other in one place."""
 
@@ -130,7 +130,7 @@ def _period(nanoseconds: int) -> str:
     return f"{seconds / 60:.3g} min" if seconds >= 120 else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Loop:
     """Something that is started again and again, as one source shows it."""
 

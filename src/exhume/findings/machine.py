@@ -1,20 +1,20 @@
 """What all cores together did, second by second: to tell a machine that was full for a minute from one that is idle."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from exhume.findings.cores import BUSY, KERNEL, STATES, cores
 from exhume.findings.sampled import unfit
 from exhume.findings.stretches import SECOND_NS, Floats, Steps
+from exhume.record import record
 from exhume.recording.recording import Ints, Recording
 
 IDLE = ("idle", "iowait")
 __all__ = ["BUSY", "IDLE", "KERNEL", "Machine", "machine"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Machine:
     """Shares of time by state, the mean of the cores that were accounted then, and of each core what was stolen."""
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated
 
 from exhume.findings.model import Shown
 from exhume.findings.subjects import Process
 from exhume.node.owners import foreign, owner
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -21,7 +21,7 @@ SOURCE = "cgroup_mkdir tracepoint"
 _CGROUP = "/proc/PID/cgroup"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Maker:
     """The program that makes most of the cgroups of a place."""
 

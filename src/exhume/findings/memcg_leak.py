@@ -19,6 +19,7 @@ from exhume.findings.once import once
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.unit_fix import fix_unit, fixable
 from exhume.findings.zombie_memcgs import ZombieMemcgs
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -33,7 +34,7 @@ _SHORTEST_S = 10.0
 _MOST_TOLD = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class MemcgLeak(Facts):
     kind: ClassVar[str] = "memcg-leak"
     method: str

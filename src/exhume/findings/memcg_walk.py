@@ -6,7 +6,6 @@ the kernel printed when it found a core locked up in one.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeVar
 
 from exhume.findings.core_facts import CoreSaturated
@@ -25,6 +24,7 @@ from exhume.findings.thresholds import Thresholds
 from exhume.findings.walk_families import RSTAT
 from exhume.findings.walks import SAMPLES, SECOND_NS, Walk, by_samples, by_stalls, by_traces
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 _FEWEST = 3
@@ -33,7 +33,7 @@ _MOST_FINDINGS = 10
 Counted = TypeVar("Counted", Who, str, tuple[str, ...])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class MemcgWalk(Facts):
     kind: ClassVar[str] = "memcg-walk"
     seen_in: str

@@ -23,6 +23,7 @@ from typing import (
 )
 
 from exhume.node.owners import owner
+from exhume.record import record
 
 if TYPE_CHECKING:
     from exhume.findings.offender import Offender
@@ -71,7 +72,7 @@ class Evidence:
         return self.spelled or f"{number} {self.unit}".rstrip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Facts(ABC):
     """What is known of one finding. Units are in the names of the fields; ratios are of 1."""
 

@@ -35,6 +35,7 @@ from exhume.findings.stall_facts import MeasuredStalls, measured
 from exhume.findings.stalls import Stall, stalls
 from exhume.findings.thresholds import Thresholds
 from exhume.node.interrupts import queue_cores
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 # A reset that comes later than this after a stall did not follow from it: drivers look once a second, and a reset takes some.
@@ -42,7 +43,7 @@ _FOLLOWS_NS = 60 * 10**9
 _LOG = "kernel log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DriverComplaint:
     """What the driver says in the kernel log; the worst of its lines."""
 
@@ -66,7 +67,7 @@ class DriverComplaint:
         return f"{text}; {due}{where} ({self.last})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class NapiStarved(Facts):
     kind: ClassVar[str] = "napi-starved"
     measured: Annotated[MeasuredStalls | None, Shown()] = None

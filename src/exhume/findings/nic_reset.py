@@ -1,7 +1,6 @@
 """nic-reset: the driver gave up and reset the device, or the kernel's transmit watchdog fired."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from exhume.findings.events import Event, Moment, events, moment, netdevs, severity
@@ -12,6 +11,7 @@ from exhume.findings.stretches import growth, ordered
 from exhume.findings.thresholds import Thresholds
 from exhume.node.interrupts import queue_cores
 from exhume.node.kernel_forms import ENA_RESET_REASONS
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 _LOG = "kernel log"
@@ -59,7 +59,7 @@ _OUTCOMES: dict[Outcome, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ResetCounter:
     """A statistic of a device that counts resets, as ethtool -S shows it."""
 
@@ -77,7 +77,7 @@ class ResetCounter:
         return f"{self.name} {self.shown}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class NicReset(Facts):
     kind: ClassVar[str] = "nic-reset"
     outcome: Outcome

@@ -1,17 +1,17 @@
 """observer-starved: exhume itself was kept from running, or a read did not come back. Who cannot look must not say healthy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from exhume.findings.kind import Case, Kind, Step
 from exhume.findings.model import Examined, Facts, Finding, Shown
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Timeout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ObserverStarved(Facts):
     """Either a source that did not answer, or the time that exhume itself waited for a core."""
 

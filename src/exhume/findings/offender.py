@@ -1,7 +1,6 @@
 """Who held a core or did the work, and what was done there: the facts that several kinds of findings share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from exhume.findings.held import Who
@@ -32,6 +31,7 @@ from exhume.findings.kernel_work import (
 from exhume.findings.model import Shown
 from exhume.findings.subjects import Process
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 _CGROUP: Final = "/proc/PID/cgroup"
@@ -45,7 +45,7 @@ def process_of(who: Who) -> Process:
     return Process(who.comm, max(0, who.pid))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Offender:
     """The program or kernel thread that held a core or did the work."""
 
@@ -94,7 +94,7 @@ def _share(label: str) -> Shown:
     return Shown(label, digits=3, zero=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class WorkShares:
     """What was done on a core, as shares of the time that was seen."""
 

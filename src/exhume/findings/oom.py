@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, ClassVar
 
@@ -16,6 +15,7 @@ from exhume.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -48,7 +48,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Oom(Facts):
     """Kills at one limit; the subject is the process that was killed last."""
 

@@ -1,7 +1,6 @@
 """page-fault-storm: memory is read again and again (major faults), or page faults are most of what the cores do."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from exhume.findings.core_facts import CoreSaturated, filled_by
@@ -17,6 +16,7 @@ from exhume.findings.offender import Offender
 from exhume.findings.sampled_work import Sampled, Whose, most, sampled
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -28,7 +28,7 @@ _MANY_MAJOR = 1000
 Parts = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class PageFaultStorm(Facts):
     """Of major faults if there are many, otherwise of all; each number None where it could not be seen."""
 

@@ -21,6 +21,7 @@ from exhume.findings.sampled_work import Whose, sampled
 from exhume.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -34,7 +35,7 @@ _TRICKLE = 1.0
 Parts = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class PrintkFlood(Facts):
     kind: ClassVar[str] = "printk-flood"
     messages_per_s: Annotated[int | None, Shown("messages", "per second", _LOG)] = None

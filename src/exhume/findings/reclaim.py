@@ -21,6 +21,7 @@ from exhume.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.findings.stretches import SECOND_NS, Steps, Stretch, growth, ordered, spans, times
 from exhume.findings.thresholds import Thresholds
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
 
@@ -52,7 +53,7 @@ def _share(label: str) -> Shown:
     return Shown(label, _OF_ALL, _SAMPLES, digits=3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Reclaim(Facts):
     """Numbers are of the time it lasted, and None where they could not be seen."""
 

@@ -5,7 +5,6 @@ first, and of these the one that was stuck first.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from exhume.findings.events import ago, severity
@@ -27,6 +26,7 @@ from exhume.findings.offender import (
 )
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -40,7 +40,7 @@ _NAMES: dict[Complaint, tuple[str, str]] = {
 _LINE, _TRACE = "kernel log", "kernel log: call trace"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class SoftLockup(Facts):
     kind: ClassVar[str] = "soft-lockup"
     complaint: Complaint

@@ -1,7 +1,6 @@
 """The facts of measured stalls of one device: how often, how long, where, and who held the core."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from exhume.findings.events import ago
@@ -14,6 +13,7 @@ from exhume.findings.spans import total_ns
 from exhume.findings.stalls import Stall, steal_while
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 
 _PROBES = "latency probes"
@@ -22,7 +22,7 @@ _MOST_CORES = 4
 _MOST_HOLDERS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class StallHolder:
     """Stalls with the same holder of the core at the same work."""
 
@@ -49,7 +49,7 @@ class StallHolder:
         return f"{self.holder} {self.did}{'' if self.itself or self.work == UNKNOWN.key else ' there'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class MeasuredStalls:
     """Stalls as the latency probes measured them."""
 

@@ -1,7 +1,6 @@
 """steal: the hypervisor gives this machine's time to others."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from exhume.findings.core_facts import CoreSaturated
@@ -12,6 +11,7 @@ from exhume.findings.napi_starved import NapiStarved
 from exhume.findings.soft_lockup import SoftLockup
 from exhume.findings.stretches import SECOND_NS, growth, spans, times
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording, labels
 
 # Share of all cores' time from which steal explains why anything is slow.
@@ -25,7 +25,7 @@ _LEFT_OVER = 0.2
 _OF_ALL, _WAITING = "of all cores' time", "/proc/pressure/cpu some"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Steal(Facts):
     kind: ClassVar[str] = "steal"
     whole_machine: bool

@@ -3,8 +3,9 @@
 These names are data, not prose: findings of two reports are matched by them, and `exhume fix` takes them.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from exhume.record import record
 
 NODE: Final = "node"
 ALL_CORES: Final = "all cores"
@@ -25,7 +26,7 @@ def device(name: str, netns: int) -> str:
     return f"{name} of network namespace {netns}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Process:
     """A process, or several of one name."""
 

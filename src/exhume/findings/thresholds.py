@@ -1,14 +1,16 @@
 """Every number that turns a reading into a finding, in one place. `[thresholds]` of the configuration file sets them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from exhume.record import record
 
 
 def _threshold(default: float, doc: str) -> Any:
     return field(default=default, metadata={"doc": doc})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Thresholds:
     """Defaults fit a node that serves other people's work; each can be set in the configuration."""
 

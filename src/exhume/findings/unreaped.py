@@ -5,11 +5,11 @@ processes against that of zombies to which nothing is charged is an estimate.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from exhume.findings.subjects import Process
 from exhume.node.owners import owner
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -17,7 +17,7 @@ from exhume.text import printable
 _FEWEST, _MOST = 0.8, 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Parent:
     """A process that has not reaped its children."""
 
@@ -41,7 +41,7 @@ class Parent:
         return owner(self.cgroup).pod
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unreaped:
     held: int
     """Zombies that unreaped processes hold."""

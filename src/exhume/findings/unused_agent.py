@@ -5,7 +5,6 @@ the node is there for. So those that nodes are run or reached by are left alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, ClassVar
 
@@ -17,6 +16,7 @@ from exhume.findings.model import Examined, Facts, Finding, Severity, Shown, of
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.unit_fix import fix_unit
 from exhume.node.unit_needs import UNASKED
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -47,7 +47,7 @@ _TROUBLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class UnusedAgent(Facts):
     kind: ClassVar[str] = "unused-agent"
     unit_name: Annotated[str, Shown("unit", source="systemd")]

@@ -19,6 +19,7 @@ from exhume.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.findings.stretches import SECOND_NS, gauge, growth, spans, times
 from exhume.findings.subjects import Process
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
 
@@ -39,7 +40,7 @@ class Blocked:
         return ", ".join(str(process) for process in self.processes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class WritebackStall(Facts):
     kind: ClassVar[str] = "writeback-stall"
     stalled_ratio: Annotated[

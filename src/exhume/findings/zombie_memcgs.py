@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from exhume.findings.core_facts import CoreSaturated
@@ -16,6 +15,7 @@ from exhume.findings.reclaim import Reclaim
 from exhume.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.findings.thresholds import Thresholds
 from exhume.findings.walk_families import CHARGE, REQUESTED_BELOW, RSTAT
+from exhume.record import record
 from exhume.recording.recording import Recording, labels
 
 # Programs that read memory-cgroup statistics on their own account. On v1 before 5.8 libcontainer's memory.numa_stat made
@@ -28,7 +28,7 @@ _DEAD = 0.5
 _DISPROOF = "a core that is as full after the zombies were purged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ZombieMemcgs(Facts):
     kind: ClassVar[str] = "zombie-memcgs"
     counted_in: str

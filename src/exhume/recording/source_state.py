@@ -3,9 +3,10 @@ for people."""
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
 
+from exhume.record import record
 from exhume.text import from_json
 
 State: TypeAlias = Literal["on", "partial", "off"]
@@ -15,7 +16,7 @@ BLIND_MS: Final = 500
 Visible: TypeAlias = Literal["hierarchy", "processes", "devices"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Text:
     """Free text of a recording that has no codes: made before they were stored, or by a newer exhume that has more of them."""
 
@@ -24,7 +25,7 @@ class Text:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Note:
     """How the source was read. Nothing is missing from it."""
 
@@ -33,7 +34,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Limit:
     """Something is missing from the source; no code depends on what."""
 
@@ -42,7 +43,7 @@ class Limit:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Imported:
     """Read from a file of another tool."""
 
@@ -51,7 +52,7 @@ class Imported:
     format: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ContainerOnly:
     """Only the container's own part of the node is visible."""
 
@@ -61,7 +62,7 @@ class ContainerOnly:
     consequence: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NotNamed:
     """Zombies are counted; which cgroups they were is not known."""
 
@@ -70,7 +71,7 @@ class NotNamed:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Weaker:
     """The usual way to read the source failed; another one, which shows less, is used instead."""
 
@@ -80,7 +81,7 @@ class Weaker:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gap:
     """The longest time between two looks. A stall that fits between them may not be seen."""
 
@@ -93,7 +94,7 @@ class Gap:
         return self.gap_ms >= BLIND_MS
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Failed:
     """The source cannot be read: the message of Unreadable or OSError."""
 
@@ -102,7 +103,7 @@ class Failed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Absent:
     """The node does not run what the source reads: the message of NotPresent. Nothing is hidden."""
 
@@ -111,7 +112,7 @@ class Absent:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Timeout:
     """A read did not return; the kernel holds the reader."""
 
@@ -120,7 +121,7 @@ class Timeout:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NotRequested:
     """The options of this recording leave the source out."""
 
@@ -128,7 +129,7 @@ class NotRequested:
     limits: ClassVar = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Bug:
     """The reader raised an error that it should not raise."""
 
@@ -151,7 +152,7 @@ _CONTAINER: Final[dict[Visible, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SourceState:
     state: State
     reasons: Reasons = ()

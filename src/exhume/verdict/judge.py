@@ -1,6 +1,6 @@
 """The verdict on a recording: health, cause, chain, and what was ruled out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
 from exhume.findings.core_facts import CoreSaturated
@@ -15,6 +15,7 @@ from exhume.findings.sampled import made_up, unfit
 from exhume.findings.soft_lockup import SoftLockup
 from exhume.findings.steal import MUCH, Steal
 from exhume.findings.thresholds import Thresholds
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.verdict.advice import advice, next_steps, remedies, switch_on
 from exhume.verdict.chain import ACCUSES, Chain, accuses, chains, confidence, rank, strongest
@@ -119,7 +120,7 @@ def _next(case: Case, offered: tuple[Remedy, ...] = ()) -> tuple[str, ...]:
     return tuple(step.text for step in next_steps(case) if step.fix not in fixes)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Named:
     """What the verdict rests on."""
 

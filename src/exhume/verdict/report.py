@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
@@ -11,6 +10,7 @@ from exhume.findings.codec import decode, encode, encode_facts, items, mapping, 
 from exhume.findings.kind import Advice, Culprit, Link, Remedy
 from exhume.findings.model import SEVERITIES, Facts, Finding
 from exhume.findings.registry import BY_NAME
+from exhume.record import record
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import STATES, SourceState, State, decoded
 from exhume.recording.source_state import as_json as state_json
@@ -25,13 +25,13 @@ Health = Literal["healthy", "warning", "critical", "unknown"]
 HEALTHS: Final[tuple[Health, ...]] = ("healthy", "warning", "critical", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RuledOut:
     kind: str
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     cause: str | None
     subject: str
@@ -51,7 +51,7 @@ class Verdict:
     """What to switch on where the data cannot decide."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Incident:
     """A time in which the node suffered, with its own verdict. Times are the recording's."""
 
@@ -62,7 +62,7 @@ class Incident:
     findings: tuple[Finding[Facts], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Source:
     name: str
     status: SourceState
@@ -78,7 +78,7 @@ class Source:
         return self.status.reason
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Report:
     node: Node
     start: str
