@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from exhume.agent.gathering import Gathered
 from exhume.cli.check import CODES
 from exhume.cli.verify import CODES as PROOF_CODES
 from exhume.errors import Refused, UsageError
@@ -180,6 +181,22 @@ def plan(found: Report, node: Node, target: str = "node") -> Data:
         "left_to_people": sorted({one.target for one in made.relief}),
         "left_to_people_count": len(made.relief),
         "settled_count": len(made.settled),
+    }
+
+
+# Metrics.
+
+
+def metrics(recording: Recording, found: Report) -> Data:
+    """What the agent exports after it has read a recording, judged it and got the verdict; without what never changed."""
+    gathered, untouched = Gathered(recording.node.cpus), Gathered(recording.node.cpus)
+    gathered.add(recording)
+    gathered.judged(found.findings)
+    gathered.verdict(found, 0.0)
+    return {
+        metric: {" ".join(map(name, labels)): number(value) for labels, value in sorted(series.items())}
+        for metric, series in sorted(gathered.values.items())
+        if series and series != untouched.values[metric]
     }
 
 

@@ -80,6 +80,10 @@ def _plan(found: Report, node: Node) -> Data:
     return {"node": whole, "findings": {kind: made for kind, made in apart.items() if made.get("steps") and made != whole}}
 
 
+def _metrics() -> dict[str, Data]:
+    return {name: adapter.metrics(make(), diagnosed("scenes", name)[0]) for name, make in SCENES["scenes"].items()}
+
+
 FILES: dict[str, Callable[[], dict[str, Data]]] = {
     "scenes": partial(_reports, "scenes"),
     "scenes_plans": partial(_plans, "scenes"),
@@ -89,6 +93,7 @@ FILES: dict[str, Callable[[], dict[str, Data]]] = {
     "trees": partial(_reports, "trees"),
     "recordings": _recordings,
     "recordings_plans": partial(_plans, "recordings"),
+    "metrics": _metrics,
     "proofs": proofs.proofs,
     "audits": images.audits,
     "gates": images.gates,
