@@ -113,3 +113,25 @@ def read(document: object) -> None:
         assert all(isinstance(item.text, str) for item in one.evidence)
     again = written(report)
     assert written(from_json(again)) == again
+
+
+def test_a_report_that_was_cut_is_refused() -> None:
+    """Otherwise `exhume fix f2` would act on another finding than the file shows as f2."""
+    report, _ = cases.diagnosed("scenes", "as_published")
+    document = as_json(report)
+    del document["findings"][0]
+    with pytest.raises(UsageError, match="another id than f1"):
+        from_json(document)
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400), 1e308, float("inf")])
+def test_numbers_that_overflow_are_refused(huge: float) -> None:
+    report, _ = cases.diagnosed("scenes", "as_published")
+    document = as_json(report)
+    for place, one in enumerate(document["findings"]):
+        for name, value in one["facts"].items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                changed = {**one, "facts": {**one["facts"], name: huge}}
+                found = [*document["findings"][:place], changed, *document["findings"][place + 1 :]]
+                with pytest.raises(UsageError):
+                    from_json({**document, "findings": found})

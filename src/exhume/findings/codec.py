@@ -4,7 +4,6 @@ A field has a scalar type, an enum, a Literal, a dataclass, or a tuple of one of
 None, or of several dataclasses, whose objects have a member `type` with the name of the class.
 """
 
-import math
 import re
 import types
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from exhume.text import printable
 
 T = TypeVar("T")
 MOST_ITEMS: Final = 10_000
+LARGEST_NUMBER: Final = 1 << 63
 _TAG: Final = "type"
 _SCALARS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -142,7 +142,7 @@ def _decode(kind: Any, value: object, where: str) -> Any:
     elif inner is float:
         if _is_number(value):
             return float(value)
-    elif type(value) is inner:
+    elif type(value) is inner and (inner is not int or _is_number(value)):
         return value
     raise UsageError(f"the report cannot be read: {printable(where)} must be {_expected(inner)}")
 
@@ -161,13 +161,8 @@ def _same(value: object, known: object) -> bool:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    """NaN and the infinities are no JSON, and an integer may be too large for a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    """Bounded: NaN and the infinities are no JSON, and arithmetic with the largest numbers overflows."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < LARGEST_NUMBER
 
 
 def _expected(kind: Any) -> str:

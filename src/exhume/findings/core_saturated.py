@@ -219,7 +219,7 @@ def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
 
 
 def _locks_up(core: Finding[CoreSaturated], lockup: Finding[SoftLockup]) -> Judged:
-    if lockup.facts.core != core.facts.core:
+    if core.facts.core is None or lockup.facts.core != core.facts.core:
         return None
     apart = max(0, core.start - lockup.end, lockup.start - core.end)
     return (0.9, f"the same core, at the same time: {lockup.subject}") if apart <= TOGETHER_NS else None

@@ -1,7 +1,7 @@
 """The places that zombies come from, with how it is known: by named zombies, else by cgroup events."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from exhume.findings.churn import Churned, Group, churned, within
 from exhume.findings.forecast import SHORTEST_S, per_hour
@@ -13,7 +13,20 @@ from exhume.node.zombie_groups import Shapes
 from exhume.record import record
 from exhume.recording.recording import Recording
 
-NAMED, EVENTS = "named zombies", "cgroup events"
+KnownBy = Literal["named", "events", "restarts"]
+NAMED: Final = "named"
+EVENTS: Final = "events"
+_KNOWN_BY: Final[dict[KnownBy, str]] = {
+    "named": "named zombies",
+    "events": "cgroup events",
+    "restarts": "unit restarts that match in number",
+}
+
+
+def spelled_source(known_by: KnownBy) -> str:
+    return _KNOWN_BY[known_by]
+
+
 # From this share on a place's growth may be read off the count of the whole node.
 _NEARLY_ALL = 0.8
 # Two walks closer together than this say less of a rate than the events between them.
@@ -83,7 +96,7 @@ class LeakPlace:
     path: str
     home: str
     zombies: int
-    source: str
+    source: KnownBy
     method: str
     start: int
     end: int

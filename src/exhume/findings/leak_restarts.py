@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 from exhume.findings.leak_places import Growth, LeakPlace, PlaceOwner, counted
 from exhume.recording.recording import Recording
 
-RESTARTS = "unit restarts that match in number"
+RESTARTS: Final = "restarts"
 
 
 def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPlace | None:

@@ -70,7 +70,7 @@ def unit_of(recording: Recording, pid: int, cgroup: str) -> str:
 
     A container's and a user's unit may bear the name of one of the node's, which is not to blame.
     """
-    if foreign(cgroup)[0]:
+    if foreign(cgroup) is not None:
         return ""
     return owner(cgroup).unit or recording.derived("units", _main_processes).get(pid, "")
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from exhume.findings import leak_probability
 from exhume.findings.forecast import PAIN, days_to_pain, spelled
 from exhume.findings.kind import MOSTLY, NEARLY, Advice, Case, Culprit, Judged, Kind, Remedy, Rule, Step
-from exhume.findings.leak_places import LeakPlace, Pinned, PlaceOwner, by_events, counted, named
+from exhume.findings.leak_places import KnownBy, LeakPlace, Pinned, PlaceOwner, by_events, counted, named, spelled_source
 from exhume.findings.leak_restarts import RESTARTS, by_restarts
 from exhume.findings.makers import Maker
 from exhume.findings.model import Examined, Facts, Finding, Severity, Shown, is_of, unit_of
@@ -51,8 +51,7 @@ class MemcgLeak(Facts):
     """Where they lived, without generated parts of names."""
     other_places: int = 0
     """Further places of the same unit that are counted here."""
-    known_by: Annotated[str, Shown("source", source=".method")]
-    """NAMED, EVENTS or RESTARTS."""
+    known_by: Annotated[KnownBy, Shown("source", source=".method", spelled=spelled_source)]
     pinned: Annotated[Pinned, Shown(source=".method")]
     unreaped: Annotated[int, Shown("unreaped", "cgroups", "held by processes that were not reaped", zero=False)] = 0
     removed: Annotated[int, Shown("removed", "cgroups", "cgroup_rmdir, in the window", zero=False)] = 0
@@ -91,7 +90,11 @@ class MemcgLeak(Facts):
 
     def short(self) -> tuple[str, str]:
         whose = self.subject if self.subject and self.subject != "/" else "somebody"
-        return f"{whose} leaks memory cgroups", f"{self.zombies:,} zombies · {self.share_ratio:.0%} of all zombies"
+        return f"{whose} leaks memory cgroups", f"{self.zombies:,} zombies · {self.share_text}"
+
+    @property
+    def share_text(self) -> str:
+        return f"{self.share_ratio:.0%} of {'all' if self.of_all_ratio is not None else 'the recent'} zombies"
 
     @property
     def share_ratio(self) -> float:
@@ -253,8 +256,8 @@ def owner(leak: Finding[MemcgLeak]) -> str:
 def _makes_zombies(leak: Finding[MemcgLeak], zombies: Finding[ZombieMemcgs]) -> Judged:
     share = leak.facts.share_ratio
     if leak.facts.mostly_unreaped:
-        return 0.45, f"{share:.0%} of all zombies were found there; but processes that were not reaped hold them"
-    return (0.99 if share >= NEARLY else 0.97), f"{share:.0%} of all zombies were found there, by name"
+        return 0.45, f"{leak.facts.share_text} were found there; but processes that were not reaped hold them"
+    return (0.99 if share >= NEARLY else 0.97), f"{leak.facts.share_text} were found there, by name"
 
 
 def culprits(finding: Finding[Facts], case: Case) -> Iterator[Culprit]:
@@ -295,12 +298,13 @@ def _steps(leak: Finding[MemcgLeak], case: Case) -> Iterator[Step]:
     if not leak.facts.growth_per_hour:
         yield Step("exhume zombies --follow 30s shows the leak's rate")
     whose = owner(leak)
-    others = dict.fromkeys(owner(each) for each in case.of(MemcgLeak) if owner(each) != whose)
-    also = f"; the same for {', '.join(others)}" if others else ""
+    others = {owner(each): fixable(each.facts, owner(each)) for each in case.of(MemcgLeak) if owner(each) != whose}
     if fixable(leak.facts, whose):
-        yield Step(f"exhume fix {whose} says how it is stopped and disabled, if nothing needs it{also}", fix=whose)
+        yield Step(f"exhume fix {whose} says how it is stopped and disabled, if nothing needs it", fix=whose)
     else:
-        yield Step(f"stop and disable what makes them if nothing needs it{also}")
+        yield Step("stop and disable what makes them if nothing needs it")
+    for other, offered in others.items():
+        yield Step(f"the same for {other}", fix=other if offered else "")
 
 
 def remedies(finding: Finding[Facts], case: Case) -> Iterator[Remedy]:

@@ -355,7 +355,7 @@ def _resets(napi: Finding[NapiStarved], reset: Finding[NicReset]) -> Judged:
 
 
 def _culprits(napi: Finding[NapiStarved], case: Case) -> Iterator[Culprit]:
-    if not napi.facts.work.network_ratio and (who := napi.facts.blamed) and napi.facts.measured is not None:
+    if not napi.facts.work.of_network and (who := napi.facts.blamed) and napi.facts.measured is not None:
         yield Culprit(who, napi.facts.measured.offender_ratio or 0.0)
 
 

@@ -121,6 +121,11 @@ class WorkShares:
     user_ratio: Annotated[float, _share("ran its own code")] = 0.0
 
     @property
+    def of_network(self) -> bool:
+        """Packets are part of the work: more than a stray sample of them."""
+        return self.network_ratio >= 0.0005
+
+    @property
     def waiting_ratio(self) -> float:
         """On a lock, or for other cores to answer: a victim by construction."""
         return self.lock_ratio + self.shootdown_ratio

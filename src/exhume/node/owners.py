@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exhume.text import printable
 
@@ -89,24 +90,31 @@ def owner(path: str) -> Owner:
     return Owner(unit, pod, container, runtime)
 
 
-def foreign(path: str) -> tuple[str, str]:
-    """A unit on the way that is not of this node's own systemd, and what holds it: a user's manager, a container, another unit,
-    a directory that systemd did not make.
+class Foreign(NamedTuple):
+    """A unit that is not of this node's own systemd."""
 
-    They have units of the same names as the node's. Nothing twice where every unit of the path is the node's.
-    """
-    held = _tenant(path)
-    held = f"inside {printable(held, 80)}" if held else ""
+    unit: str = ""
+    user: str = ""
+    """Whose manager has it; else it is inside a tenant."""
+    tenant: str = ""
+    """A container, another unit, or a directory that systemd did not make."""
+
+
+def foreign(path: str) -> Foreign | None:
+    """The first unit on the way that is not of this node's own systemd. They have units of the same names as the node's.
+    None where every unit of the path is the node's."""
+    user, tenant = "", printable(_tenant(path), 80)
     parts = _below_root(path).split("/")
     for place, part in enumerate(parts):
         if not part.endswith(_UNITS) or _is_container(part):
-            held = f"inside {str(owner('/'.join(parts[: place + 1]))) or printable(part, 80)}" if _is_container(part) else held
+            if _is_container(part):
+                user, tenant = "", str(owner("/".join(parts[: place + 1]))) or printable(part, 80)
             continue
-        if held:
-            return part, held
-        user = _USER.fullmatch(part)
-        held = f"of the user {user[1]}" if user else f"inside {printable(part, 80)}"
-    return "", ""
+        if user or tenant:
+            return Foreign(part, user, tenant)
+        match = _USER.fullmatch(part)
+        user, tenant = (match[1], "") if match else ("", printable(part, 80))
+    return None
 
 
 def own_unit(path: str) -> tuple[str, str]:

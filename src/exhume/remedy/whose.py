@@ -26,18 +26,18 @@ def elsewhere(path: str, manager: Manager | None = None) -> str:
 
     A running manager is asked where it keeps the unit: a group of that name in another place is somebody else's.
     """
-    unit, held = foreign(path)
-    if not unit:
+    found = foreign(path)
+    if found is None:
         own, group = own_unit(path)
         kept = manager.control_group(own) if own and manager is not None and "*" not in own else ""
         if not kept or kept == group:
             return ""
         return f"{printable(own, 80)} has its processes in {printable(kept)}, not in {printable(group)}: that is another's"
-    name = printable(unit, 80)
-    user = held.removeprefix("of the user ")
-    if user != held:
-        return f"{name} is a unit {held}, not of the node: systemctl --user --machine={user}@ disable --now {name}"
-    return f"{name} is a unit {held}, not of the node: it has to be switched off there, and in the image that it is made from"
+    name, user = printable(found.unit, 80), found.user
+    if user:
+        return f"{name} is a unit of the user {user}, not of the node: systemctl --user --machine={user}@ disable --now {name}"
+    there = f"{name} is a unit inside {found.tenant}, not of the node"
+    return f"{there}: it has to be switched off there, and in the image that it is made from"
 
 
 def not_a_unit(subject: str, unit: str) -> str:

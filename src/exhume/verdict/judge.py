@@ -169,12 +169,12 @@ def _held(facts: Facts) -> bool:
     """Whether it was seen what held the core: its stack, or that it is a real-time task, which lets no other task in."""
     match facts:
         case CoreSaturated():
-            return bool(facts.stack) and bool(facts.blamed or facts.work.network_ratio)
+            return bool(facts.stack) and bool(facts.blamed or facts.work.of_network)
         case NapiStarved(measured=seen):
             known = seen is not None and bool(seen.stack or seen.policy) and seen.in_turns_ratio < MOSTLY
-            return known and bool(facts.blamed or facts.work.network_ratio)
+            return known and bool(facts.blamed or facts.work.of_network)
         case SoftLockup():
-            return bool(facts.stack) and bool(facts.blamed or facts.work.network_ratio)
+            return bool(facts.stack) and bool(facts.blamed or facts.work.of_network)
     return False
 
 

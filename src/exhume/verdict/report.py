@@ -185,7 +185,7 @@ def from_json(document: object) -> Report:
             )
         raise UsageError(f"this is no report of exhume check or diagnose: its schema is not {SCHEMA}")
     times: dict[int, str] = {}
-    found = [_finding(one, times) for one in items(fields, "findings")]
+    found = [_finding(one, i, times) for i, one in enumerate(items(fields, "findings"))]
     window = mapping(fields.get("window", {}), "window")
     further = [mapping(one, "incidents_not_judged") for one in items(fields, "incidents_not_judged")]
     return Report(
@@ -234,8 +234,10 @@ def _node(fields: Mapping[str, object]) -> Node:
     )
 
 
-def _finding(document: object, times: dict[int, str]) -> Finding[Facts]:
+def _finding(document: object, place: int, times: dict[int, str]) -> Finding[Facts]:
     fields = mapping(document, "a finding")
+    if text(fields, "id") != finding_id(place):  # else a report that was cut names other findings than it shows
+        raise UsageError(f"the report cannot be read: its finding {place + 1} has another id than {finding_id(place)}")
     kind = text(fields, "kind")
     if kind not in BY_NAME:
         raise UsageError(f"the report cannot be read: this exhume does not know a finding of kind {printable(kind)}")
