@@ -58,6 +58,8 @@ def test_a_live_recording_grows_on_the_screen(page: "Page", growing: str) -> Non
         while counted(page) <= before and time.monotonic() < end:
             page.wait_for_timeout(500)
         assert counted(page) > before
+        while page.locator("#toolbar .shown").inner_text() == shown and time.monotonic() < end:  # it follows the counts
+            page.wait_for_timeout(100)
         assert page.locator("#toolbar .shown").inner_text() != shown
 
 
