@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Annotated, ClassVar
 from xml.etree import ElementTree
@@ -20,6 +20,7 @@ from exhume.pictures import chain_svg, report_html, report_markdown
 from exhume.pictures.flame_compared import Compared, compare, quiet
 from exhume.pictures.flame_zoom import SCRIPT
 from exhume.pictures.scene import Scene, focus_of, scene, told
+from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally, tally
 from exhume.verdict.diagnose import diagnose
@@ -100,7 +101,7 @@ def friendly() -> str:
     return report_html.page(seen(recording), compared(recording), ["exhume flame REC --cpu 39"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class _Odd(Facts):
     """A finding with nothing in it that may be trusted."""
 
