@@ -22,19 +22,19 @@ from exhume.agent.gathering import Gathered
 from exhume.agent.service import JUDGE_EVERY_NS
 from exhume.agent.standing import Standing
 from exhume.cli.record_trigger import kinds_of
-from exhume.findings.registry import examine
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.registry import examine
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.cpu import Cpu
-from exhume.node.root import Root
-from exhume.profile.memory import give_back, in_one_place
-from exhume.profile.profiler import Profiler
-from exhume.profile.sampler import Taken
 from exhume.recorder.flight import BATCH_NS
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import SourceState
 from exhume.recording.writer import Writer
+from exhume.sources.cpu import Cpu
+from exhume.sources.sampling.memory import give_back, in_one_place
+from exhume.sources.sampling.profiler import Profiler
+from exhume.sources.sampling.sampler import Taken
 
 SECOND = 10**9
 QUEUES, CGROUPS = 32, 240

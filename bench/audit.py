@@ -15,7 +15,7 @@ FEWER = 1_000
 _READ = """
 import sys
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
+from exhume.host.systemd.units import read_units
 with Directory(sys.argv[1]) as tree:
     services = read_units(tree).services()
 assert len(services) >= int(sys.argv[2])

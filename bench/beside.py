@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import NICE, Latency, Options
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench.measure import ENVIRONMENT, Row
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_told import Told

@@ -17,16 +17,16 @@ import time
 from collections import defaultdict
 
 from bench.record import _cpu_s, _dictionaries, _family, _memory_mb
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.root import Root
-from exhume.profile import records
-from exhume.profile.profiler import Profiler
-from exhume.profile.sampler import Sampler, Taken
-from exhume.profile.user_symbols import UserSymbols
 from exhume.recorder.flight import node_of
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.writer import Writer
+from exhume.sources.sampling import records
+from exhume.sources.sampling.profiler import Profiler
+from exhume.sources.sampling.sampler import Sampler, Taken
+from exhume.sources.sampling.user_symbols import UserSymbols
 
 CAPTURE_S = 12
 LOADS = 4

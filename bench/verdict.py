@@ -17,7 +17,7 @@ from exhume.recording.recording import Recording
 from exhume.recording.schema import CPU_STATES
 from exhume.recording.source_state import SourceState
 from exhume.recording.writer import Writer
-from tests.findings import made as findings
+from tests.diagnosis.findings import made as findings
 from tests.starved import held, hold, link
 
 RUNS = 3

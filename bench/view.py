@@ -21,7 +21,7 @@ from bench.record import _family, _memory_mb
 from bench.store import SECOND, MadeNode, _directory
 from exhume.recording.layout import sealed_name
 from exhume.recording.writer import Writer
-from tests.pictures.told import told, write
+from tests.render.told import told, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route

@@ -42,7 +42,7 @@ def zombies_named(count: int = 60_000) -> Iterator[Row]:
         before = zombies.total()
         document = _json("--json")
         after = zombies.total()
-        from exhume.node.memcg_walk import walk
+        from exhume.sources.memcg_walk import walk
 
         longest = sorted(walk().longest_call_ns for _ in range(5))[2]
         found = int(str(document["zombies"])) + int(str(document["live"]))
@@ -93,7 +93,7 @@ def walk_bystander(count: int = 5_000) -> Iterator[Row]:
     """What the walk costs other processes where it cannot be test-run (before 5.10), and how long it takes then."""
     _need()
     from exhume.kernel.bpf import Builder, Features, Routine
-    from exhume.node.memcg_walk import walk
+    from exhume.sources.memcg_walk import walk
 
     old = Features(test_run=False)
     code = Builder(old)
@@ -145,7 +145,7 @@ print(i)
 def walk_churn(seconds: int = 60) -> Iterator[Row]:
     """Walks while two processes make and remove 1,000 groups a second each: nothing hangs, doubles or is invented."""
     _need()
-    from exhume.node.memcg_walk import walk
+    from exhume.sources.memcg_walk import walk
 
     zombies.PARENT.mkdir(exist_ok=True)
     churners = [

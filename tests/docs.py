@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from exhume.agent.metrics import EDGES_US, METRICS, OTHER, TOP, most_series
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.schema import TABLES, VERSION
 from exhume.recording.source_state import CODES
 from tests.image.agents_page import agents

@@ -20,11 +20,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from exhume.errors import ExhumeError
-from exhume.profile.importing.perf_layout import IDENTIFIER
-from exhume.recorder.foreign import FORMATS
-from exhume.recording.incoming import HEAD, Ids, Wanted, memory
-from tests.profile.importing import made_perf as made
-from tests.profile.made_records import record
+from exhume.imports.foreign import FORMATS
+from exhume.imports.incoming import HEAD, Ids, Wanted, memory
+from exhume.imports.perf_layout import IDENTIFIER
+from tests.imports import made_perf as made
+from tests.sources.sampling.made_records import record
 
 # What a file of a few kilobytes may take beside the interpreter and its libraries; another import takes no more than the last.
 MOST_MB = 400

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.config import load, section
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.findings.thresholds import Thresholds
 
 
 def written(tmp_path: Path, text: str) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 USE = """
 import json
-from exhume.findings.registry import KINDS
-from exhume.findings.thresholds import Thresholds
-from exhume.verdict.judge import judge
-from exhume.verdict.report import as_json, from_json
+from exhume.diagnosis.findings.registry import KINDS
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
+from exhume.diagnosis.report import as_json, from_json
 from exhume.recording.recording import labels
 from exhume.recording.source_state import SourceState
-from tests.findings import made
+from tests.diagnosis.findings import made
 
 recording = made.recording()
 made.cores(recording, 6.0, {2: [(1.0, 5.0, "system")]})
@@ -33,11 +33,11 @@ print(json.dumps(document))
 def test_a_new_kind_is_one_file_and_one_line(tmp_path: Path) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     module, line = re.findall(
-        r"```python\n# src/exhume/findings/(?:backlog_dropped|registry)\.py[^\n]*\n(.*?)```", page, re.DOTALL
+        r"```python\n# src/exhume/diagnosis/findings/(?:backlog_dropped|registry)\.py[^\n]*\n(.*?)```", page, re.DOTALL
     )
     copy = tmp_path / "src"
     shutil.copytree(ROOT / "src" / "exhume", copy / "exhume", ignore=shutil.ignore_patterns("__pycache__"))
-    registry = copy / "exhume" / "findings" / "registry.py"
+    registry = copy / "exhume" / "diagnosis" / "findings" / "registry.py"
     (registry.parent / "backlog_dropped.py").write_text(module)
     text = registry.read_text().replace("import (\n", "import (\n    backlog_dropped,\n", 1)
     registry.write_text(text.replace("    nic_reset.KIND,\n", f"    nic_reset.KIND,\n{line}"))
@@ -51,6 +51,6 @@ def test_a_new_kind_is_one_file_and_one_line(tmp_path: Path) -> None:
     by_id = {one["id"]: one["kind"] for one in report["findings"]}
     assert [by_id[link["finding"]] for link in report["verdict"]["chain"]] == ["core-saturated", "backlog-dropped"]
 
-    subprocess.run([sys.executable, "-m", "exhume.verdict.schema"], cwd=tmp_path, env=environment, check=True)
-    schema = json.loads((copy / "exhume" / "verdict" / "report.schema.json").read_text())
+    subprocess.run([sys.executable, "-m", "exhume.diagnosis.schema"], cwd=tmp_path, env=environment, check=True)
+    schema = json.loads((copy / "exhume" / "diagnosis" / "report.schema.json").read_text())
     assert "backlog-dropped" in schema["$defs"]

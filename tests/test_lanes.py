@@ -27,7 +27,7 @@ def test_every_place_of_a_lane_exists() -> None:
 def test_every_file_is_in_one_lane() -> None:
     found = [path for paths in files().values() for path in paths]
     assert len(found) == len(set(found)) > 300
-    assert lane_of("node/test_softirqs.py") == PURE
+    assert lane_of("sources/test_softirqs.py") == PURE
 
 
 @pytest.mark.parametrize("lane", RESOURCES)

@@ -14,19 +14,19 @@ from typing import cast
 import pytest
 
 from exhume.errors import Unreadable
+from exhume.host.root import Root
 from exhume.kernel.bpf import BpfError
 from exhume.kernel.bpf.program import Program
 from exhume.kernel.bpf.syscall import Command, ProgramKind, Rejected, attributes, bpf
-from exhume.node.latency.discover import Discover
-from exhume.node.root import Root
 from exhume.recorder import latency
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_probes import RARE, WINDOWS
 from exhume.recording.source_state import Bug, Failed, SourceState, Weaker
+from exhume.sources.latency.discover import Discover
 from tests.kernel.bpf.needs import needs_bpf
-from tests.node.latency import loaded
 from tests.recorders import recorder
+from tests.sources.latency import loaded
 from tests.waiting import wait_for
 
 pytestmark = [needs_bpf, pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to attach probes")]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.loop import record
 from tests import zombies
 from tests.waiting import wait_for

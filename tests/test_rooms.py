@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "exhume"
 
 # In this order. What is above all rooms (errors, text, budget, ...) may be used by every one and uses none.
-ROOMS = "kernel recording node profile image recorder findings verdict pictures cluster remedy fleet lab agent web cli".split()
+ROOMS = """kernel host recording sources imports exports recorder diagnosis render image cluster remedy fleet lab agent web
+cli""".split()
 ABOVE = ("errors", "text", "record", "budget", "config", "python", "scratch", "__init__")
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from exhume.cli.main import COMMANDS
 from exhume.fleet import engine_ray
+from exhume.host.children import leashed
 from exhume.python import python
-from exhume.recorder.leash import leashed
 from exhume.web import children
 
 CLONE = Path(__file__).parent.parent

@@ -11,7 +11,7 @@ SENTENCES = {"summary", "reason", "because", "unseen", "ruled_out", "why_off", "
 """Attributes and methods whose value is a sentence or a label for people."""
 CUTS = {"startswith", "endswith", "split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index"}
 PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
-ROOMS = ("findings", "verdict", "pictures", "remedy", "recorder", "agent", "web", "cli", "fleet", "lab")
+ROOMS = ("diagnosis", "render", "image", "remedy", "recorder", "agent", "web", "cli", "fleet", "lab")
 
 
 def faults(code: str) -> Iterator[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from exhume.kernel.clock import Clock
-from exhume.node.cpu import Cpu
-from exhume.node.processes import Processes
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Reasons
+from exhume.sources.cpu import Cpu
+from exhume.sources.processes import Processes
 
 HZ = 100
 

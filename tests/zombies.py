@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from exhume.errors import Unreadable
-from exhume.node.memcg_walk import walk
+from exhume.sources.memcg_walk import walk
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 OWN = "of-process-" + str(os.getpid()).translate(str.maketrans("0123456789", "aeiouyAEIO"))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from exhume.node.kernel_log import KernelLog
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recording.recording import Node, Recording
+from exhume.sources.kernel_log import KernelLog
 from tests.trees import Tree
 
 SECOND = 1_000_000_000

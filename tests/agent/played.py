@@ -8,11 +8,11 @@ from dataclasses import replace
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.http import Door, Page
-from exhume.findings.model import Facts, Finding, Span
-from exhume.findings.registry import examine
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.model import Facts, Finding, Span
+from exhume.diagnosis.findings.registry import examine
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
 from exhume.recording.recording import Recording
-from exhume.verdict.judge import judge
 from tests.incidents.recorded import BASE, SECOND, Recorded
 
 THRESHOLDS = Thresholds()

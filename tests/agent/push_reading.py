@@ -4,7 +4,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from tests.profile.exporting.wire import Message, varint
+from tests.exports.wire import Message, varint
 
 Stack = tuple[str, ...]
 
@@ -47,7 +47,7 @@ def pprof(data: bytes) -> Read:
 
 
 def without_fixed64(data: bytes, field: int) -> tuple[bytes, int]:
-    """The one field that tests/profile/exporting/wire.py does not know, taken out; and its value."""
+    """The one field that tests/exports/wire.py does not know, taken out; and its value."""
     at = 0
     while at < len(data):
         begin = at

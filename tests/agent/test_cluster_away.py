@@ -10,12 +10,12 @@ import pytest
 from exhume.agent.cluster_report import ClusterReport, Kubernetes
 from exhume.cluster.client import Client
 from exhume.cluster.rights import AGENT, missing, rules
-from exhume.findings.nic_reset import NicReset
+from exhume.diagnosis.findings.nic_reset import NicReset
 from tests.agent.relay import STATES, Relay, State
 from tests.cluster import servers
 from tests.cluster.objects import grant, make_node, until
 from tests.cluster.test_reporter import conditions, events
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
 
 pytestmark = pytest.mark.ci
 

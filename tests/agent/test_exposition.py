@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from exhume.agent.exposition import LONGEST_LABEL, MOST_KINDS, Collector, Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.metrics import METRICS
-from exhume.node.latency.histogram import BUCKETS
+from exhume.sources.latency.histogram import BUCKETS
 from tests.agent.made import batch, memcg, waited, walked
 from tests.examples import examples
 

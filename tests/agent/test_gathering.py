@@ -12,26 +12,26 @@ from exhume.agent.hierarchy import memory_hierarchy
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import EDGES_US, METRICS, MOST_DEVICES, OTHER, TOP, most_series
 from exhume.agent.standing import FRESH_S, Standing, worst
-from exhume.findings.core_facts import CoreSaturated
-from exhume.findings.cpu_throttled import CpuThrottled
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.leak_places import PlaceOwner
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Span
-from exhume.findings.nic_reset import NicReset
-from exhume.findings.oom import Oom
-from exhume.findings.steal import Steal
-from exhume.findings.zombie_memcgs import ZombieMemcgs
-from exhume.node.latency.histogram import BUCKETS
-from exhume.node.root import Root
+from exhume.diagnosis.findings.core_facts import CoreSaturated
+from exhume.diagnosis.findings.cpu_throttled import CpuThrottled
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.leak_places import PlaceOwner
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Span
+from exhume.diagnosis.findings.nic_reset import NicReset
+from exhume.diagnosis.findings.oom import Oom
+from exhume.diagnosis.findings.steal import Steal
+from exhume.diagnosis.findings.zombie_memcgs import ZombieMemcgs
+from exhume.diagnosis.report import Health, Report
+from exhume.host.root import Root
 from exhume.recording.recording import labels
 from exhume.recording.source_state import SourceState, State
-from exhume.verdict.report import Health, Report
+from exhume.sources.latency.histogram import BUCKETS
 from tests.agent.made import NODE, SECOND, batch, logged, memcg, waited, walked
+from tests.diagnosis.findings.facts import finding
+from tests.diagnosis.made import report as made_report
 from tests.examples import examples
-from tests.findings.facts import finding
 from tests.trees import Tree
-from tests.verdict.made import report as made_report
 
 ENA = "ena 0000:20:03.0 eth0: "
 DONE = "ena 0000:20:03.0: Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g"

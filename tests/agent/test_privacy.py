@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from exhume.agent import push_profile
-from exhume.node.owners import PERHAPS
-from exhume.node.root import Root
-from exhume.profile.profiler import Profiler
-from exhume.profile.sampler import Sampler
-from exhume.profile.user_symbols import UserSymbols
+from exhume.host.owners import PERHAPS
+from exhume.host.root import Root
 from exhume.recording import tally
+from exhume.sources.sampling.profiler import Profiler
+from exhume.sources.sampling.sampler import Sampler
+from exhume.sources.sampling.user_symbols import UserSymbols
 from tests import systemd, zombies
 from tests.agent.agents import agent
 from tests.agent.private import holding, modes
 from tests.agent.push_reading import pprof
 from tests.agent.push_receiver import receiving
-from tests.profile.test_profiler import CPUS, HZ, Kept, Live, Row, empty
 from tests.recorders import exhume
+from tests.sources.sampling.test_profiler import CPUS, HZ, Kept, Live, Row, empty
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an agent that sees everything needs root")
 

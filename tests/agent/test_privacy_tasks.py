@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exhume.node.root import Root
-from exhume.profile.images import Images
-from exhume.profile.records import tasks as side_band
-from exhume.profile.tasks import NO_PID, Process, Tasks
-from tests.profile import made_records as made
+from exhume.host.root import Root
+from exhume.sources.sampling.images import Images
+from exhume.sources.sampling.records import tasks as side_band
+from exhume.sources.sampling.tasks import NO_PID, Process, Tasks
+from tests.sources.sampling import made_records as made
 from tests.trees import Tree
 
 UID, ID = "12345678-90ab-cdef-1234-567890abcdef", "0123456789abcdef" * 4

@@ -17,7 +17,7 @@ from exhume.recording import files
 from tests.agent.push_reading import otlp, pprof
 from tests.agent.push_receiver import Answer, parcel, receiving
 from tests.agent.pushers import Agent, impatient, pushing, spooled  # noqa: F401
-from tests.pictures.made import BEGIN, REAL, SECOND, write
+from tests.render.made import BEGIN, REAL, SECOND, write
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.agent.push_answer import LONGEST_AFTER_S, judged, rejected, retry_after
-from exhume.profile.exporting.protobuf import message, number, text
+from exhume.exports.protobuf import message, number, text
 
 
 def test_retry_after_as_a_date() -> None:

@@ -9,7 +9,7 @@ from tests.agent.collector import collecting
 from tests.agent.push_reading import otlp
 from tests.agent.push_receiver import receiving
 from tests.agent.pushers import impatient, pushing, send  # noqa: F401
-from tests.pictures.made import BEGIN, REAL, SECOND, write
+from tests.render.made import BEGIN, REAL, SECOND, write
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("impatient")]
 

@@ -18,7 +18,7 @@ from exhume.agent.settings import Push
 from exhume.agent.spool import Spool
 from tests.agent.push_receiver import Answer, Came, receiving
 from tests.agent.pushers import BOOT, impatient, pushing, spooled  # noqa: F401
-from tests.pictures.made import BEGIN, SECOND, write
+from tests.render.made import BEGIN, SECOND, write
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("impatient")

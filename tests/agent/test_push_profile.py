@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from exhume.agent.push_build import Order, build, encoded, order
 from exhume.agent.push_profile import OTHER, TOP, Rows, Tenant, rows
 from exhume.agent.spool import Kind, Spool
-from exhume.node.owners import PERHAPS, Owner
-from exhume.profile.exporting.subject import Subject
+from exhume.exports.subject import Subject
+from exhume.host.owners import PERHAPS, Owner
 from tests.agent.push_reading import Read, otlp, pprof
 from tests.examples import examples
-from tests.pictures.made import BEGIN, HZ, NODE, REAL, SECOND, Ran, idle, node_at, recorded, write
+from tests.render.made import BEGIN, HZ, NODE, REAL, SECOND, Ran, idle, node_at, recorded, write
 
 UID = "12345678-90ab-cdef-1234-567890abcdef"
 OTHERS = "ffffffff-90ab-cdef-1234-567890abcdef"

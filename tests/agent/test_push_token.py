@@ -13,7 +13,7 @@ from exhume.agent.push_answer import judged
 from exhume.agent.settings import Push
 from tests.agent.push_receiver import Answer, Receiver, receiving
 from tests.agent.pushers import Agent, impatient, pushing, secret, send, spooled  # noqa: F401
-from tests.pictures.made import BEGIN, SECOND, write
+from tests.render.made import BEGIN, SECOND, write
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exhume.agent.push import LONGEST_WAIT_S, wait_s
 from exhume.agent.push_windows import AFTER_NS, BEFORE_NS, LONGEST_NS, Window, Windows
-from tests.pictures.made import SECOND
+from tests.render.made import SECOND
 
 
 def test_incidents_close_together_are_one_profile_and_later_ones_do_not_overlap() -> None:

@@ -18,10 +18,10 @@ from exhume.agent.metrics import METRICS
 from exhume.agent.rules import EDITIONS, Edition, Making, groups, printed
 from exhume.agent.rules_fleet import RECORDS
 from exhume.cli.main import command_parser, main
+from exhume.diagnosis.findings.model import SEVERITIES
+from exhume.diagnosis.findings.registry import BY_NAME
 from exhume.errors import UsageError
-from exhume.findings.model import SEVERITIES
-from exhume.findings.registry import BY_NAME
-from exhume.verdict.policy import DRIFTS
+from exhume.image.policy import DRIFTS
 from tests.agent import rule_cases_agent, rule_cases_exporters, rule_cases_fleet
 from tests.agent.deployed import DEPLOY, EXPORTERS, FILES
 from tests.agent.prometheus import free_port, needs, promtool, until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.recorder.leash import leashed
+from exhume.host.children import leashed
 from exhume.recording.folder import Folder
 from tests.agent.agents import Agent, agent
 from tests.recorders import children, exhume
@@ -95,7 +95,7 @@ def test_a_child_on_the_leash_becomes_the_command_and_ends_with_the_thread_that_
     assert (done.returncode, done.stdout) == (0, b"done\n")
     done = subprocess.run(leashed(["/nowhere/x"]), capture_output=True)
     assert (done.returncode, done.stderr) == (1, b"/nowhere/x cannot be run: No such file or directory\n")
-    orphan = "import subprocess, sys\nfrom exhume.recorder.leash import leashed\n"
+    orphan = "import subprocess, sys\nfrom exhume.host.children import leashed\n"
     orphan += "print(subprocess.Popen(leashed(['sleep', '600'])).pid, flush=True)\ninput()\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipe = subprocess.PIPE

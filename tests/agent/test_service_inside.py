@@ -17,13 +17,13 @@ from exhume.agent import service as module
 from exhume.agent.service import Service
 from exhume.agent.settings import Audit, Settings
 from exhume.cli import agent
+from exhume.diagnosis.findings import core_saturated
+from exhume.diagnosis.findings import oom as oom_kills
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Examined, Facts, Finding
+from exhume.diagnosis.findings.oom import Oom
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.findings import core_saturated
-from exhume.findings import oom as oom_kills
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Examined, Facts, Finding
-from exhume.findings.oom import Oom
-from exhume.findings.thresholds import Thresholds
 from exhume.recorder import sources
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recorder.trigger import Incident
@@ -31,8 +31,8 @@ from exhume.recorder.verdicts import Case
 from exhume.recording.source_state import SourceState
 from tests.agent.made import SECOND, batch
 from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
-from tests.findings.facts import finding
-from tests.verdict.made import report
+from tests.diagnosis.findings.facts import finding
+from tests.diagnosis.made import report
 
 
 class Inside:

@@ -16,7 +16,7 @@ from exhume.recording.writer import Writer
 from tests.browser.conftest import ARGUMENTS
 from tests.browser.palette import with_palette
 from tests.browser.views import ROOT, opened, served, settled
-from tests.pictures.told import BEGIN, HZ, SECOND, told, write
+from tests.render.told import BEGIN, HZ, SECOND, told, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

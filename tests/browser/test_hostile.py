@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.browser.views import hottest, opened, served, settled
-from tests.pictures.told import Names, told, write
+from tests.render.told import Names, told, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

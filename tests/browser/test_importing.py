@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.views import served
-from tests.profile.importing import made_perf as made
+from tests.imports import made_perf as made
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route

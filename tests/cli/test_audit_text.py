@@ -12,15 +12,15 @@ from exhume.cli.audit_markdown import page
 from exhume.cli.audit_results import HELP, results
 from exhume.cli.audit_text import render
 from exhume.cli.terminal import Style
-from exhume.image.catalogue import Catalogue
-from exhume.image.model import Inventory, Restart, Service
-from exhume.image.needs import Facts
-from exhume.node.unit_life import Life
-from exhume.node.unit_sockets_model import Endpoint, Sockets
-from exhume.pictures.sarif import sarif
-from exhume.verdict.audit import Audit, Live, audit
-from exhume.verdict.audit_json import as_json
-from exhume.verdict.policy import Listed, Policy
+from exhume.host.catalogue import Catalogue
+from exhume.host.needs import Facts
+from exhume.host.service import Inventory, Restart, Service
+from exhume.image.audit import Audit, Live, audit
+from exhume.image.audit_json import as_json
+from exhume.image.policy import Listed, Policy
+from exhume.image.sarif import sarif
+from exhume.sources.unit_life import Life
+from exhume.sources.unit_sockets_model import Endpoint, Sockets
 
 ANY = st.text(st.characters(), max_size=12)  # lone surrogates too: bytes that were no UTF-8
 NAMES = ANY.map(lambda text: f"{text}.service")

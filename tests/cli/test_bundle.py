@@ -12,12 +12,12 @@ import pytest
 
 from exhume.cli import bundle_text
 from exhume.cli.main import main
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.diagnose import diagnose, diagnose_folder
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.bundle import write_recording
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import TABLES
-from exhume.verdict.diagnose import diagnose, diagnose_folder
 from tests.incidents import drivers, quiet, rivals, zombies
 from tests.incidents.recorded import BASE, SECOND
 from tests.incidents.scene import Scene

@@ -18,13 +18,13 @@ from exhume.cli.main import main
 from exhume.cli.report_text import render
 from exhume.cli.terminal import Style
 from exhume.cli.watch import changes
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
 from exhume.recording.source_state import ContainerOnly, Failed, Gap, Note, NotNamed, SourceState
-from exhume.verdict.judge import judge
-from tests.findings import made
+from tests.diagnosis.findings import made
+from tests.diagnosis.test_judge import incident as incident_recording
+from tests.diagnosis.test_judge import zombies
 from tests.trees import Moving, incident, kmsg, process_stat
-from tests.verdict.test_judge import incident as incident_recording
-from tests.verdict.test_judge import zombies
 
 
 def check(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:

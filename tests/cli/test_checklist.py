@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from exhume.cli.checklist_text import markdown, render
 from exhume.cli.main import main
 from exhume.cli.terminal import Style
+from exhume.diagnosis.diagnose import diagnose
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
-from exhume.node.root import Root
+from exhume.host.root import Root
+from exhume.image.policy import Listed, Policy
 from exhume.remedy import proof_checklist as steps
 from exhume.remedy.proof import Proof, as_json, prove
 from exhume.remedy.proof_checklist import Known, State, Step, Unit, checklist
 from exhume.remedy.proof_gathered import gathered
-from exhume.verdict.diagnose import diagnose
-from exhume.verdict.policy import Listed, Policy
-from exhume.verdict.report import Report
 from tests import systemd
 from tests.incidents.quiet import healthy_and_busy
 from tests.incidents.zombies import as_published
-from tests.pictures.told import write
 from tests.remedy.made_proof import Made, node
+from tests.render.told import write
 from tests.trees import incident
 
 CAPTURE = pytest.CaptureFixture[str]

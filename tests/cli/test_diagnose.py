@@ -17,17 +17,17 @@ from exhume.cli.main import command_parser, main
 from exhume.cli.report_text import render as check_text
 from exhume.cli.report_text import safe
 from exhume.cli.terminal import Style
-from exhume.findings.kind import Culprit
-from exhume.findings.registry import CAUSES, TENANTS
-from exhume.findings.thresholds import Thresholds
-from exhume.pictures import sentences
-from exhume.pictures.scene import Scene
+from exhume.diagnosis.findings.kind import Culprit
+from exhume.diagnosis.findings.registry import CAUSES, TENANTS
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
 from exhume.recording.folder import Folder
 from exhume.recording.recording import labels
-from exhume.verdict.judge import judge
-from tests.findings import made
-from tests.pictures.test_report_html import seen
-from tests.pictures.told import BEGIN, REAL, SECOND, Names, told, write
+from exhume.render import sentences
+from exhume.render.scene import Scene
+from tests.diagnosis.findings import made
+from tests.render.test_report_html import seen
+from tests.render.told import BEGIN, REAL, SECOND, Names, told, write
 from tests.trees import Moving, incident
 
 CAPTURE = pytest.CaptureFixture[str]

@@ -23,9 +23,9 @@ from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.recording.writer import Writer
 from tests.examples import examples
-from tests.pictures.made import BEGIN, SECOND, Ran, write
 from tests.recorders import exhume, recorder
 from tests.recording import made
+from tests.render.made import BEGIN, SECOND, Ran, write
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +186,7 @@ def test_more_samples_than_order_can_be_kept_for_are_counted(
     recording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from exhume.cli import export
-    from exhume.profile.exporting import firefox
+    from exhume.exports import firefox
 
     monkeypatch.setattr(export, "MOST_IN_ORDER", 1000)
     assert main(["export", recording, "--format", "speedscope", "-o", str(tmp_path / "x.json")]) == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exhume.cli.main import main
-from tests.pictures.made import write
+from tests.render.made import write
 
 FILTERS: list[tuple[list[str], int]] = [
     ([], 4800),

@@ -11,15 +11,15 @@ import pytest
 
 from exhume.cli.main import main
 from exhume.cli.report_text import do_now
-from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding
-from exhume.findings.unit_fix import fix_unit
+from exhume.diagnosis.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.findings.unit_fix import fix_unit
+from exhume.diagnosis.report import Verdict, as_json
 from exhume.recording.recording import Node
-from exhume.verdict.report import Verdict, as_json
-from tests.findings.facts import facts, finding
+from tests.diagnosis.findings.facts import facts, finding
+from tests.diagnosis.made import report
 from tests.remedy.pretended import pretend_cgroups
-from tests.verdict.made import report
 
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"
 WANTS = f"{ETC}/multi-user.target.wants/ecs.service"

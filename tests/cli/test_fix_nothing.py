@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from exhume.cli.main import main
-from exhume.findings.kind import Remedy
-from exhume.findings.leak_places import PlaceOwner
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding
-from exhume.pictures.sentences import to_do
+from exhume.diagnosis.findings.kind import Remedy
+from exhume.diagnosis.findings.leak_places import PlaceOwner
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.report import Verdict, as_json
 from exhume.recording.recording import Node
-from exhume.verdict.report import Verdict, as_json
+from exhume.render.sentences import to_do
 from tests.cli.test_fix import ETC, LIB, root, run, tree
-from tests.findings.facts import finding
-from tests.verdict.made import report
+from tests.diagnosis.findings.facts import finding
+from tests.diagnosis.made import report
 
 __all__ = ["root"]  # a fixture
 CAPTURE = pytest.CaptureFixture[str]

@@ -14,8 +14,8 @@ from exhume.remedy import carry_out, proof_live
 from exhume.remedy.proof_live import Watched
 from tests.cli.test_fix import ETC, root, run, tree
 from tests.cli.test_verify import CURED, SICK
-from tests.pictures.told import write
 from tests.remedy.made_proof import Made, node
+from tests.render.told import write
 
 __all__ = ["root"]  # a fixture
 CAPTURE = pytest.CaptureFixture[str]

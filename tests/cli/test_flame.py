@@ -10,7 +10,7 @@ import pytest
 
 from exhume.cli.main import COMMANDS, main
 from exhume.recording.source_state import Limit, Note, Reason
-from tests.pictures.made import IDLE, Ran, write
+from tests.render.made import IDLE, Ran, write
 
 
 @pytest.fixture(autouse=True)

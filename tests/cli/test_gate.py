@@ -11,7 +11,7 @@ import pytest
 
 from exhume.cli.gate_text import render, results
 from exhume.cli.terminal import Style
-from exhume.verdict.gate_model import Blamed, Check, Gate, Options
+from exhume.image.gate_model import Blamed, Check, Gate, Options
 from tests.image.incident import incident
 from tests.trees import Tree, cgroup_stat
 

@@ -67,7 +67,7 @@ def test_every_command_in_a_snippet_parses() -> None:
 
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
-    from exhume.verdict.gate_bound import Bound
+    from exhume.image.gate_bound import Bound
 
     bound = Bound(0, 600)
     assert f"more than {60 * bound.upper_per_s:.1f} a minute" in PAGE

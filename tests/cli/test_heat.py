@@ -9,7 +9,7 @@ from exhume.cli.main import COMMANDS, main
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.writer import Writer
-from tests.pictures.made import BEGIN, NODE, REAL, SECOND, Ran, write
+from tests.render.made import BEGIN, NODE, REAL, SECOND, Ran, write
 
 
 @pytest.fixture(autouse=True)

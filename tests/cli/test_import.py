@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from exhume.cli import importing as command
 from exhume.cli.main import main
-from exhume.recorder import foreign
-from exhume.recording import incoming
+from exhume.imports import foreign, incoming
 
 SECOND = 1_000_000_000
 WALL = 1_767_225_600  # 2026-01-01

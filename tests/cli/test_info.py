@@ -10,13 +10,13 @@ import pytest
 from exhume.cli.info import gather, ranges, render, size_on_disk
 from exhume.cli.main import COMMANDS, main
 from exhume.cli.terminal import Style
-from exhume.profile.importing.perf_layout import CPU
+from exhume.imports.perf_layout import CPU
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Failed, SourceRow, SourceState
 from exhume.recording.writer import Writer
-from tests.pictures.made import BEGIN, NODE, REAL, write
-from tests.profile.importing import made_perf
+from tests.imports import made_perf
+from tests.render.made import BEGIN, NODE, REAL, write
 
 
 @pytest.fixture(autouse=True)

@@ -15,17 +15,17 @@ import pytest
 from exhume.cli.check import CODES
 from exhume.cli.latency_text import duration, render
 from exhume.cli.terminal import Style
+from exhume.diagnosis.latency import LatencyReport, latency_report
 from exhume.kernel.bpf import unavailable
-from exhume.node.latency.stalls import Holder
 from exhume.recorder.latency_rows import Key
 from exhume.recording.source_state import Failed, SourceState
-from exhume.verdict.latency import LatencyReport, latency_report
-from tests.findings.made import stall
-from tests.node.latency import loaded
-from tests.node.latency.waiting import CORE, HELD_MS, WAITED_NS, named, needs_a_core_to_hold
+from exhume.sources.latency.stalls import Holder
+from tests.diagnosis.findings.made import stall
+from tests.diagnosis.test_latency import ISSUE, counted, histogram, recording
 from tests.recorders import exhume
+from tests.sources.latency import loaded
+from tests.sources.latency.waiting import CORE, HELD_MS, WAITED_NS, named, needs_a_core_to_hold
 from tests.starved import held, hold_now, off_the_core, ready_to_hold
-from tests.verdict.test_latency import ISSUE, counted, histogram, recording
 from tests.waiting import wait_for
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\n\u202e"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from exhume.cli import opening, record_text
 from exhume.cli.terminal import width
+from exhume.diagnosis.findings.events import events, moment
 from exhume.errors import ExhumeError
-from exhume.findings.events import events, moment
 from exhume.recorder.flight import Status
 from exhume.recording.recording import Recording
+from tests.diagnosis.findings import made
 from tests.examples import examples
-from tests.findings import made
 
 NAMES = st.sampled_from([b"exhume-bundle-", b"exhume-bundle", b"other", b""])
 

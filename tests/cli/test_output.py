@@ -17,8 +17,8 @@ from exhume.cli.main import main
 from exhume.cli.output import output
 from exhume.errors import ExhumeError
 from exhume.text import cell
-from tests.pictures.made import write
 from tests.recording import made
+from tests.render.made import write
 
 
 @pytest.fixture(autouse=True)

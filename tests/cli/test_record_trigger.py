@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from exhume.cli.main import main
 from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger, verdicts
+from exhume.diagnosis.findings.registry import CONDITIONS, PAINS, SYMPTOMS, TENANTS
+from exhume.diagnosis.report import Health, Report, as_json
 from exhume.errors import UsageError
-from exhume.findings.registry import CONDITIONS, PAINS, SYMPTOMS, TENANTS
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
-from exhume.verdict.report import Health, Report, as_json
-from tests.findings import made
-from tests.node.latency import loaded
+from tests.diagnosis import made as reports
+from tests.diagnosis.findings import made
+from tests.sources.latency import loaded
 from tests.starved import held, hold, link, needs_starvation, off_the_core
-from tests.verdict import made as reports
 from tests.waiting import wait_for
 
 SECOND = 1_000_000_000
@@ -126,7 +126,7 @@ def test_a_detector_that_stumbles_does_not_end_the_recording(
     def stumbles(*_: object) -> list[object]:
         raise ZeroDivisionError("by \x1b[31mzero")
 
-    monkeypatch.setattr("exhume.findings.registry.examine", stumbles)
+    monkeypatch.setattr("exhume.diagnosis.findings.registry.examine", stumbles)
     monkeypatch.setattr("exhume.recorder.trigger.EVERY_NS", SECOND)
     assert main(["record", str(tmp_path / "r"), "--on", "any", "--for", "3s", "--hz", "0", "--no-latency"]) == 0
     said = capsys.readouterr().err

@@ -14,13 +14,13 @@ import pytest
 from exhume.cli.main import main
 from exhume.cli.terminal import Style
 from exhume.cli.verify_text import escaped, markdown, number, progress_lines, render, sure
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy import proof_gathered, proof_live
 from exhume.remedy.criteria import Criterion
 from exhume.remedy.proof import from_json, prove
-from tests.pictures.told import write
 from tests.remedy.made_proof import Made, node
+from tests.render.told import write
 
 CAPTURE = pytest.CaptureFixture[str]
 SICK = Made(1, seconds=240, cpus=5)

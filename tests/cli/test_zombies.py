@@ -13,12 +13,12 @@ import pytest
 
 from exhume.cli.terminal import Style
 from exhume.cli.zombies_text import render, span
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.zombies import MILESTONES, ZombieReport, as_json, zombie_report
 from exhume.recording.recording import Node, Recording
 from exhume.text import size
-from exhume.verdict.zombies import MILESTONES, ZombieReport, as_json, zombie_report
 from tests import zombies
-from tests.findings.test_leak import walked
+from tests.diagnosis.findings.test_leak import walked
 
 
 def exhume(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -211,13 +211,13 @@ def test_without_privileges_it_counts_and_says_why_it_cannot_name() -> None:
 @pytest.mark.usefixtures("real")
 def test_without_bpf_what_events_have_shown_is_named_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from exhume.errors import Unreadable
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.recorder.zombies import record_zombies
 
     def refused() -> None:
         raise Unreadable("BPF is not allowed here")
 
-    monkeypatch.setattr("exhume.node.memcg_walk.walk", refused)
+    monkeypatch.setattr("exhume.sources.memcg_walk.walk", refused)
     made: list[int] = []
 
     def leak(part: float) -> None:

@@ -11,10 +11,10 @@ from exhume.cluster.conditions import HEARTBEAT_S, Seen
 from exhume.cluster.document import Document
 from exhume.cluster.reporter import Reporter
 from exhume.cluster.rights import AGENT, DRAIN, missing, rules
-from exhume.findings.napi_starved import NapiStarved
+from exhume.diagnosis.findings.napi_starved import NapiStarved
 from tests.cluster.objects import grant, make_node, until
 from tests.cluster.servers import Cluster
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
 
 pytestmark = pytest.mark.ci
 

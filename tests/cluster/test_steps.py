@@ -12,7 +12,7 @@ from exhume.cluster.drain import pods_of
 from exhume.cluster.fleet_limits import FleetLimits, refuse_more
 from exhume.cluster.pods import Allowed
 from exhume.errors import Refused
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy import carry_out, plan_cluster
 from exhume.remedy.node import Node, at
 from exhume.remedy.operations import Operations

@@ -8,9 +8,9 @@ import json
 import os
 import sys
 
-from exhume.node.root import Root
-from exhume.profile.user_symbols import Image, UserSymbols
+from exhume.host.root import Root
 from exhume.recording.source_state import sentences
+from exhume.sources.sampling.user_symbols import Image, UserSymbols
 
 
 def main(host: str, pid: str, path: str, device: str, inode: str, offset: str) -> None:

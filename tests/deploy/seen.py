@@ -10,11 +10,11 @@ import sys
 from collections import defaultdict
 
 from exhume.errors import Unreadable
-from exhume.node.cgroups import layout
-from exhume.node.latency.cgroup_paths import CgroupPaths
-from exhume.node.root import Root
+from exhume.host.cgroups import layout
+from exhume.host.root import Root
 from exhume.recorder.flight import Flight, Options
 from exhume.recording.recording import Recording
+from exhume.sources.latency.cgroup_paths import CgroupPaths
 
 _VARIES = re.compile(r"looked \d+ ms apart at worst: .*|\d+ lines that look like .*|; groups came and went meanwhile")
 _NAMES = {"latency-reclaim": "latency", "latency-windows": "latency", "latency-stacks": "samples"}

@@ -124,7 +124,7 @@ def test_the_arguments_are_those_of_the_command() -> None:
 
 
 def test_the_pod_knows_which_node_it_is_on() -> None:
-    from exhume.node.facts import NAME
+    from exhume.sources.facts import NAME
 
     (container,) = helm.pod()["containers"]
     named = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container["env"]}

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from exhume.cli import npd_text
 from exhume.cli.main import command_parser
 from exhume.cluster.conditions import KINDS
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding
-from exhume.findings.registry import BY_NAME
-from exhume.findings.steal import Steal
-from exhume.findings.thresholds import Thresholds
-from exhume.findings.zombie_memcgs import ZombieMemcgs
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.findings.registry import BY_NAME
+from exhume.diagnosis.findings.steal import Steal
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.zombie_memcgs import ZombieMemcgs
+from exhume.diagnosis.judge import judge
+from exhume.diagnosis.report import Report, Source
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Failed, SourceState
-from exhume.verdict.judge import judge
-from exhume.verdict.report import Report, Source
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
 
 TOP = Path(__file__).parents[2]
 

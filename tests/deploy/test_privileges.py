@@ -15,7 +15,7 @@ import pytest
 from exhume.agent import privileges
 from exhume.agent.privileges import NEEDS, capabilities, mounts
 from tests.deploy import capability
-from tests.profile.symbol_processes import PROGRAM, compiled, offsets, running
+from tests.sources.sampling.symbol_processes import PROGRAM, compiled, offsets, running
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("many_zombies", "tracefs")]
 
@@ -124,8 +124,8 @@ def test_without_the_capability_for_names_the_source_says_which_it_takes(jail: P
 
 
 def test_every_source_of_the_recorder_is_told_of() -> None:
-    from exhume.node.cgroups import Tree
-    from exhume.node.root import Root
+    from exhume.host.cgroups import Tree
+    from exhume.host.root import Root
     from exhume.recorder import sources
 
     root = Root()

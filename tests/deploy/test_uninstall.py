@@ -14,7 +14,7 @@ import pytest
 from exhume.agent import leftovers
 from exhume.cli.main import main
 from exhume.cluster.client import Client
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recording import layout
 from exhume.recording.recording import Node, Recording
 from exhume.recording.writer import Writer

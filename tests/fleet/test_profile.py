@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from exhume.cli.main import main
 from exhume.fleet.profile import around, together
-from exhume.pictures.flame import Node, walk
 from exhume.recording.folder import Folder
-from tests.pictures.made import Ran, write
+from exhume.render.flame import Node, walk
+from tests.render.made import Ran, write
 
 
 def tree(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.diagnosis.diagnose import diagnose_folder
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet import recordings, recordings_fetched, sources
 from exhume.fleet.correlate_tracks import Asked, open_tracks, track_of
 from exhume.fleet.model import Node
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording, labels
-from exhume.verdict.diagnose import diagnose_folder
-from tests.pictures.told import write
 from tests.remedy.made_proof import Made, node
+from tests.render.told import write
 
 SICK = Made(1, seconds=330, cpus=5, boot="b-sick")
 WELL = Made(2, seconds=30, cpus=5, leak=0, walk_s=0, zombies=60, boot="b-well")

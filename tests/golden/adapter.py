@@ -14,14 +14,18 @@ from unittest.mock import patch
 from exhume.agent.gathering import Gathered
 from exhume.cli.check import CODES
 from exhume.cli.verify import CODES as PROOF_CODES
+from exhume.diagnosis.diagnose import diagnose, diagnose_folder
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
+from exhume.diagnosis.report import Incident, Report, Verdict, as_json, from_json
 from exhume.errors import Refused, UsageError
-from exhume.findings.model import Facts, Finding
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts import Cohorts
 from exhume.fleet.cohorts_facts import Condition
+from exhume.host.systemd.units import read_units
+from exhume.image.audit import Audit, told
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
-from exhume.pictures.scene import told as incident_of
+from exhume.image.gate_model import Gate
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.remedy import plan_zombies
@@ -33,11 +37,7 @@ from exhume.remedy.proof import prove
 from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import cgroups, reversible
-from exhume.verdict.audit import Audit, told
-from exhume.verdict.diagnose import diagnose, diagnose_folder
-from exhume.verdict.gate_model import Gate
-from exhume.verdict.judge import judge
-from exhume.verdict.report import Incident, Report, Verdict, as_json, from_json
+from exhume.render.scene import told as incident_of
 from tests.golden.numbers import NUMBERS
 
 Data = dict[str, Any]

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import cache, partial
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report
 from exhume.recording.recording import Recording
 from exhume.remedy.node import Node
-from exhume.verdict.report import Report
 from tests.golden import adapter, edges, fleets, images, node_files, proofs, reviewed
 from tests.golden.adapter import Data
 from tests.golden.proofs import RECORDINGS

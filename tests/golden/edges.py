@@ -10,7 +10,7 @@ import numpy as np
 from exhume.recording.recording import Recording, Table
 from exhume.recording.schema import CPU_STATES
 from exhume.recording.source_state import SourceState
-from tests.findings.made import stall
+from tests.diagnosis.findings.made import stall
 from tests.incidents.recorded import POD
 from tests.incidents.scene import Scene
 from tests.incidents.zombies import ZOMBIE_READ

@@ -4,25 +4,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.tree import Tree
+from exhume.image.audit import Live
+from exhume.image.audit_tree import audit_tree
 from exhume.image.directory import Directory
-from exhume.image.tree import Tree
-from exhume.node.unit_life import Life
+from exhume.image.gate import judge_node
+from exhume.image.gate_image import image_checks
+from exhume.image.gate_model import Gate, Options
+from exhume.image.policy import Listed, Policy, first_policy
 from exhume.recording.recording import Recording
-from exhume.verdict.audit import Live
-from exhume.verdict.audit_tree import audit_tree
-from exhume.verdict.gate import judge_node
-from exhume.verdict.gate_image import image_checks
-from exhume.verdict.gate_model import Gate, Options
-from exhume.verdict.policy import Listed, Policy, first_policy
-from tests.findings.lives import count, life, walk
+from exhume.sources.unit_life import Life
+from tests.diagnosis.findings.lives import count, life, walk
 from tests.golden import adapter
 from tests.golden.adapter import Data
 from tests.image.incident import incident
 from tests.image.planted import Planted
+from tests.image.test_audit import BOUNDED, ENDLESS, audited, facts, service
+from tests.image.test_gate import DAY, MINUTE, leak, soaked, units
 from tests.remedy.nodes import scratch
-from tests.verdict.test_audit import BOUNDED, ENDLESS, audited, facts, service
-from tests.verdict.test_gate import DAY, MINUTE, leak, soaked, units
 
 TODAY = date(2026, 4, 1)
 LIVES: dict[str, Live] = {

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.errors import Unreadable
-from exhume.node.cgroups import Tree as CgroupTree
-from exhume.node.facts import facts
-from exhume.node.root import Reader, Root
+from exhume.host.cgroups import Tree as CgroupTree
+from exhume.host.root import Root
 from exhume.recorder import sources
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import SourceState
 from exhume.remedy.node import Node
+from exhume.sources.facts import facts
+from exhume.sources.reader import Reader
 from tests.golden.adapter import MILLISECOND
 from tests.image.incident import incident as incident_image
 from tests.image.incident import link, write

@@ -2,7 +2,7 @@
 
 A display string is any string constant or f-string with a space in it; identifiers have none. Each occurrence becomes another
 text, so that code which compares, cuts or matches a sentence anywhere gets a different answer. Names of subjects are data: they
-are made in findings/subjects.py, which is left as it is.
+are made in diagnosis/findings/subjects.py, which is left as it is.
 
     python -m tests.golden.scramble SEED [FILE...]      prints what changed; exit 1 if anything did
 """
@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 
 SCRAMBLED = (
-    "exhume.findings.",
-    "exhume.verdict.",
-    "exhume.pictures.",
+    "exhume.diagnosis.",
+    "exhume.render.",
     "exhume.recorder.",
     "exhume.remedy.plan",
     "exhume.remedy.criteria",
@@ -28,7 +27,11 @@ SCRAMBLED = (
     "exhume.recording.source_state",
     "exhume.agent.gathering",
 )
-KEPT = ("exhume.findings.subjects", "exhume.findings.kernel_functions")  # names of subjects, and of the kernel
+# Names of subjects, and of the kernel.
+KEPT = (
+    "exhume.diagnosis.findings.subjects",
+    "exhume.diagnosis.findings.kernel_functions",
+)
 
 
 class Scrambler(ast.NodeTransformer):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from tests.golden import cases
 from tests.golden.dump import changes, dumps
 from tests.golden.proofs import RECORDINGS

@@ -21,16 +21,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exhume.findings.leak_places import PlaceOwner
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.soft_lockup import SoftLockup
+from exhume.diagnosis.findings.leak_places import PlaceOwner
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.soft_lockup import SoftLockup
+from exhume.diagnosis.report import MOST_LINKS, as_json
 from exhume.recording.writer import Writer
-from exhume.verdict.report import MOST_LINKS, as_json
-from tests.findings.facts import finding
-from tests.profile.importing import made_perf
-from tests.profile.made_records import record
+from tests.diagnosis.findings.facts import finding
+from tests.diagnosis.made import report
+from tests.imports import made_perf
 from tests.recording import made
-from tests.verdict.made import report
+from tests.sources.sampling.made_records import record
 
 Commands = list[list[str]]
 Bomb = Callable[[Path, int], Commands]

@@ -1,13 +1,13 @@
 """docs/agents.md, made from the catalogue."""
 
-from exhume.image.catalogue import Agent, load
-from exhume.image.needs import CLOUDS, HARDWARE, VOCABULARY, Condition
+from exhume.host.catalogue import Agent, load
+from exhume.host.needs import CLOUDS, HARDWARE, VOCABULARY, Condition
 
 INTRODUCTION = """\
 # The catalogue of agents
 
 Platform agents that images bring along: how exhume recognises each, what needs it, what harm it is known for, and how to turn
-it off. It is data, in `src/exhume/image/agents/*.toml`. An agent that is *protected* is never a target: without it the node,
+it off. It is data, in `src/exhume/host/agents/*.toml`. An agent that is *protected* is never a target: without it the node,
 its network or the way to it is lost. Harm is told only where there is a source for it; an empty field says that none is known
 to us, not that there is none.
 

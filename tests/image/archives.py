@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from exhume.image.tree import Tree
+from exhume.host.tree import Tree
 
 UNIT = b"[Unit]\nDescription=Agent\n[Service]\nExecStart=/usr/bin/agent\nRestart=on-failure\n"
 

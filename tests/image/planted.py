@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from exhume.image.resolve import resolve
-from exhume.image.tree import LARGEST, Entry
+from exhume.host.resolve import resolve
+from exhume.host.tree import LARGEST, Entry
 
 Content = str | bytes
 
 
 class Planted:
-    """A Tree (image/tree.py) in memory. A file's mode is 0644, or 0755 if it begins with #!, unless `modes` has it."""
+    """A Tree (host/tree.py) in memory. A file's mode is 0644, or 0755 if it begins with #!, unless `modes` has it."""
 
     def __init__(
         self, files: Mapping[str, Content], links: Mapping[str, str] | None = None, modes: Mapping[str, int] | None = None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from exhume import budget
 from exhume.errors import ExhumeError
+from exhume.host.tree import LARGEST, Entry
 from exhume.image.archive import Pass
 from exhume.image.directory import Directory
 from exhume.image.folders import Budget, Names
@@ -19,7 +20,6 @@ from exhume.image.kept import Kept
 from exhume.image.opening import open_image
 from exhume.image.streams import Damaged, Unpacked, zstd
 from exhume.image.tar import BLOCK, is_header, members
-from exhume.image.tree import LARGEST, Entry
 from tests.examples import examples
 from tests.image import archives
 from tests.image.archives import UNIT, directory, link, member, tar

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.host.service import Service
 from exhume.image import containers
 from exhume.image.container_stores import CONTAINERD
-from exhume.image.model import Service
 from tests.examples import examples
 from tests.image import bolt_file
 from tests.image.planted import Content, Planted

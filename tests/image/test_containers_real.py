@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.host.catalogue import load
 from exhume.image import containers
-from exhume.image.catalogue import load
 from exhume.image.directory import Directory
 from tests.image.roots import debian
 

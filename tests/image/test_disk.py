@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.tree import LARGEST
 from exhume.image.blocks import Raw
 from exhume.image.directory import Directory
 from exhume.image.opening import open_image
 from exhume.image.partitions import Partition, partitions
-from exhume.image.tree import LARGEST
 from tests.image import archives
 
 

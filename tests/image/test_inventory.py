@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.service import Inventory, Service
+from exhume.host.tree import Entry
 from exhume.image import inventory, inventory_pods
 from exhume.image.directory import Directory
 from exhume.image.inventory import os_release, take_inventory
-from exhume.image.model import Inventory, Service
-from exhume.image.tree import Entry
 from tests.image.incident import incident, link, write
 from tests.image.roots import debian
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.tree import Entry
 from exhume.image.manifests import layer_names
 from exhume.image.opening import open_image
-from exhume.image.tree import Entry
 from tests.examples import examples
 from tests.image import archives
 from tests.image.archives import UNIT, Info, directory, link, member, tar

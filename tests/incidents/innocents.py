@@ -1,8 +1,8 @@
 """Those who look guilty and are not: who waits, spins, polls by design, reads a file for the first time, or was there."""
 
-from exhume.node.latency.stalls import Holder
 from exhume.recording.source_state import SourceState
-from tests.findings.made import stall
+from exhume.sources.latency.stalls import Holder
+from tests.diagnosis.findings.made import stall
 from tests.incidents.scene import Scene
 from tests.incidents.truth import Told, Truth
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from exhume.node.kernel_lines import Joiner
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import SourceState
+from exhume.sources.kernel_lines import Joiner
 
 SECOND = 1_000_000_000
 BASE = 684_000 * SECOND  # eight days after boot

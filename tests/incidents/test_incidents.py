@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from exhume.findings.thresholds import Thresholds
-from exhume.verdict.diagnose import diagnose
-from exhume.verdict.report import Report, Verdict, as_json
+from exhume.diagnosis.diagnose import diagnose
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report, Verdict, as_json
 from tests.incidents import drivers, innocents, quiet, rivals, zombies
 from tests.incidents.truth import Told, Truth
 

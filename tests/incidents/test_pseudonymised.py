@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from exhume.cli.bundle import pseudonyms
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.diagnose import diagnose
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.pseudonymised import pseudonymised
-from exhume.verdict.diagnose import diagnose
 from tests.incidents.test_incidents import INCIDENTS
 from tests.incidents.truth import Told
 

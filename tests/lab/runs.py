@@ -16,7 +16,7 @@ import pytest
 
 from exhume.lab import workshop
 from exhume.lab.scenario import Scenario, Settings, passing
-from exhume.node.memcg_walk import walk
+from exhume.sources.memcg_walk import walk
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the lab takes root")
 MARK = "EXHUME_TEST_MARK"

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli.main import main
+from exhume.diagnosis.report import Health, Report
 from exhume.errors import ExhumeError
 from exhume.lab import score, workshop
 from exhume.lab.catalogue import scenarios
 from exhume.lab.held import held
 from exhume.lab.scenario import Felt, Truth
 from exhume.lab.scenarios.starvation import Starvation
-from exhume.verdict.report import Health, Report
+from tests.diagnosis import made
 from tests.lab.runs import needs_root
-from tests.verdict import made
 
 RUN = "exhume-lab-1-00ff00"
 DOCKER = f"/{RUN}/docker/<id>"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from exhume.profile.importing.interner import Interner
-from exhume.recording.incoming import Anchor, Damaged, Ids, Input, Wanted
+from exhume.imports.incoming import Anchor, Damaged, Ids, Input, Wanted
+from exhume.imports.interner import Interner
 from exhume.recording.recording import Node, Recording
 
 SECOND = 1_000_000_000

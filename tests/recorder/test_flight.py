@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from exhume.errors import Unreadable
+from exhume.host.cgroups import Tree as CgroupTree
+from exhume.host.root import Root
 from exhume.kernel.clock import Anchor
-from exhume.node.cgroups import Tree as CgroupTree
-from exhume.node.root import Reader, Root
-from exhume.profile.sampler import Taken
 from exhume.recorder import flight, loop, sources
 from exhume.recorder.flight import Flight, Options, Status, _Told
 from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Reasons
+from exhume.sources.reader import Reader
+from exhume.sources.sampling.sampler import Taken
 from tests.recorder.test_loop import Made
 from tests.trees import Moving, incident
 
@@ -147,7 +148,7 @@ def test_a_recording_that_goes_on_gets_numbers_that_it_has_not_used(flown: tuple
 
 @needs_root
 def test_a_chapter_is_turned_when_too_many_stacks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.profile.profiler.MOST_STACKS", 1)
+    monkeypatch.setattr("exhume.sources.sampling.profiler.MOST_STACKS", 1)
     only(monkeypatch)
     store = Memory()
     fly(1.2, store)
@@ -216,7 +217,7 @@ def test_a_node_whose_cores_cannot_be_read_is_waited_for_and_not_spun_for(
 
 def test_cores_that_are_dear_to_read_are_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what five readings take: 2 % of a core and no more."""
-    monkeypatch.setattr("exhume.node.cpu.DEAREST", 1e-6)
+    monkeypatch.setattr("exhume.sources.cpu.DEAREST", 1e-6)
     only(monkeypatch)
     store = Memory()
     fly(1.2, store, hz=0)

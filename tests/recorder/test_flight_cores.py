@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder import flight, sources
 from exhume.recorder.flight import Flight, Options
 from exhume.recorder.flight_cores import TICK_NS, Cores

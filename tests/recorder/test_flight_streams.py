@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from exhume.node.cgroups import Tree as CgroupTree
-from exhume.node.kernel_log import KernelLog
-from exhume.node.root import Reader, Root
+from exhume.host.cgroups import Tree as CgroupTree
+from exhume.host.root import Root
 from exhume.recorder import loop, sources
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Reasons
+from exhume.sources.kernel_log import KernelLog
+from exhume.sources.reader import Reader
 from tests.recorder.test_flight import Memory
 from tests.recorder.test_loop import Made
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.flight import node_of
 from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
@@ -15,7 +15,7 @@ from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Note, SourceState
 from tests.kernel.bpf.needs import needs_bpf
-from tests.node.latency.waiting import HELD_MS
+from tests.sources.latency.waiting import HELD_MS
 from tests.starved import FAR, Link, held, hold, link, needs_starvation, no_core_held, off_the_core, waited_ns
 from tests.waiting import wait_for
 

@@ -1,10 +1,5 @@
 """What was counted, and the stalls, as rows."""
 
-from exhume.node.latency import hot, rare
-from exhume.node.latency.discover import Thread
-from exhume.node.latency.histogram import BUCKETS, Histogram
-from exhume.node.latency.hot_maps import Vector
-from exhume.node.latency.stalls import Stall
 from exhume.recorder.latency_rows import (
     LATE_NS,
     Counted,
@@ -19,6 +14,11 @@ from exhume.recorder.latency_rows import (
     on_our_clock,
 )
 from exhume.recording.recording import Node, Recording
+from exhume.sources.latency import hot, rare
+from exhume.sources.latency.discover import Thread
+from exhume.sources.latency.histogram import BUCKETS, Histogram
+from exhume.sources.latency.hot_maps import Vector
+from exhume.sources.latency.stalls import Stall
 
 MS = 1_000_000
 NODE = Node("node-7", "1", "6.1.0", "v2", 4)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
-from exhume.node.cgroups import Tree as CgroupTree
-from exhume.node.kernel_log import KernelLog
-from exhume.node.root import Reader, Root
+from exhume.host.cgroups import Tree as CgroupTree
+from exhume.host.root import Root
 from exhume.recorder import loop, sources
 from exhume.recorder.loop import on_beat, record
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Bug, Failed, Note, Reasons, SourceState, Timeout
+from exhume.sources.kernel_log import KernelLog
+from exhume.sources.reader import Reader
 from tests.trees import Moving, Tree, incident
 
 

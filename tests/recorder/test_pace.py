@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.pace import AWAKE_NS, TICK_NS, Pace, parse_idle
 
 STEP = 100_000_000

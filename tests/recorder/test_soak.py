@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from exhume.node.cgroup_events import lives
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.soak import MOMENTS, _let_go, _readers, soak
 from exhume.recording.recording import Recording
-from tests.findings import made
-from tests.findings.lives import life
-from tests.findings.made import SECOND
+from exhume.sources.cgroup_events import lives
+from tests.diagnosis.findings import made
+from tests.diagnosis.findings.lives import life
+from tests.diagnosis.findings.made import SECOND
 from tests.trees import Tree, cgroup_stat
 
 
@@ -45,7 +45,7 @@ def test_it_ends_when_enough_was_seen_and_what_is_asked_sees_what_was_read_since
 
 
 def test_a_longer_soak_reads_less_often(tmp_path: Path) -> None:
-    from exhume.node.cgroups import Tree as Groups
+    from exhume.host.cgroups import Tree as Groups
 
     root = Root(str(tmp_path))
     hour, week = (

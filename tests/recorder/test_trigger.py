@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from exhume.findings.registry import examine
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.registry import examine
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recorder import trigger
 from exhume.recorder.trigger import EVERY_NS, SOON_NS, WINDOW_NS, Incident, Trigger, harms
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import SourceState
-from tests.findings import made
+from tests.diagnosis.findings import made
 
 SECOND = 1_000_000_000
 NODE = Node("node-7", "boot", "5.4.0", "v1", 4)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.diagnosis.report import Health, Report, as_json, from_json
 from exhume.recorder import verdicts
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import AGAIN_S, APART_S, NICE, RENEW_S, SAME_S, TRIES, Agenda, Case, Verdicts
-from exhume.verdict.report import Health, Report, as_json, from_json
-from tests.verdict import made
+from tests.diagnosis import made
 
 
 def incident(kind: str = "napi-starved", subject: str = "eth0", severity: str = "warning") -> Incident:

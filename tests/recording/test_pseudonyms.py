@@ -6,14 +6,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.node.interrupts import queue_of
-from exhume.node.kernel_lines import FORMS, classify
-from exhume.node.owners import owner
-from exhume.node.zombie_groups import Shapes
+from exhume.host.owners import owner
 from exhume.recording.pseudonymised import pseudonymised
 from exhume.recording.pseudonyms import Pseudonyms
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.schema import TABLES
+from exhume.sources.interrupts import queue_of
+from exhume.sources.kernel_lines import FORMS, classify
+from exhume.sources.zombie_groups import Shapes
 from tests.examples import examples
 from tests.recording import made
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report
+from exhume.host import owners
+from exhume.host.root import Root
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
-from exhume.node import owners
-from exhume.node.memcg_walk import walk
-from exhume.node.root import Root
 from exhume.recorder import sources
 from exhume.recorder.loop import record
 from exhume.recording.recording import Recording
@@ -31,7 +31,7 @@ from exhume.remedy.proof_live import watch
 from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import expected
-from exhume.verdict.report import Report
+from exhume.sources.memcg_walk import walk
 from tests import systemd
 from tests.remedy.test_steps_systemd import restarts, wait
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.errors import ExhumeError
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy.manager import UnitState
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations

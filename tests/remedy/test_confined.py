@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from exhume.diagnosis.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.diagnosis.report import Report, as_json, from_json
 from exhume.errors import ExhumeError, Refused
-from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.host.root import Root
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
-from exhume.node.root import Root
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.node import Node
@@ -22,11 +23,10 @@ from exhume.remedy.plan_model import Plan
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import cgroups, cgroups_claimed, kind_of
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
-from exhume.verdict.report import Report, as_json, from_json
 from tests import zombies
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
+from tests.diagnosis.made import report
 from tests.remedy.nodes import FileManager, node
-from tests.verdict.made import report
 
 MOUNT = str(zombies.MEMORY)
 NO_CGROUPS = zombies.unavailable()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import SourceState
 from exhume.remedy.criteria import Criterion, Status
@@ -16,7 +16,7 @@ from exhume.remedy.criteria_rare import rare
 from exhume.remedy.criteria_signs import late_polls, network_stalls, reclaims, restarts, throttling
 from exhume.remedy.proof import Judge
 from exhume.remedy.proof_live import LeakWatch
-from tests.findings import made as findings
+from tests.diagnosis.findings import made as findings
 from tests.incidents.scene import Scene
 from tests.remedy.made_proof import Made, node
 

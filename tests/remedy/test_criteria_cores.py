@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria_cores import bursts, full, walks
 from exhume.remedy.proof import prove

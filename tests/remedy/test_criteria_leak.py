@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import SourceState
 from exhume.remedy import proof_live

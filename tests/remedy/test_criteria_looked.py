@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria_cores import WINDOW_NS, bursts, full, walked, walks
 from exhume.remedy.criteria_leak import by_events, leak_rate

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import Status
 from exhume.remedy.criteria_signs import restarts

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from exhume.diagnosis.findings.defunct_processes import DefunctProcesses
 from exhume.errors import Refused
-from exhume.findings.defunct_processes import DefunctProcesses
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
+from exhume.image.policy import Listed, Policy
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.defunct import parents
@@ -18,8 +19,7 @@ from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import kind_of
 from exhume.remedy.steps.processes import uncollected
 from exhume.remedy.steps.units import restart_unit
-from exhume.verdict.policy import Listed, Policy
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
 from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LEAK, LIB, Place, kinds, place, report
 

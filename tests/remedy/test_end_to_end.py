@@ -6,18 +6,17 @@ from pathlib import Path
 import pytest
 
 from exhume.cli.main import main
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import is_of
-from exhume.node.root import Root
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import is_of
+from exhume.diagnosis.judge import judge
+from exhume.diagnosis.report import as_json, finding_id, from_json
+from exhume.host.root import Root
 from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, proof_live
 from exhume.remedy.plan_unit import KEEPS, Keep
 from exhume.remedy.proof import prove
 from exhume.remedy.proof_live import Watched, watch
-from exhume.verdict.judge import judge
-from exhume.verdict.report import as_json, finding_id, from_json
 from tests import systemd
-from tests.pictures.told import write
 from tests.remedy.leaking import (
     ALL,
     SHORT,
@@ -37,6 +36,7 @@ from tests.remedy.leaking import (
 )
 from tests.remedy.nodes import Crash
 from tests.remedy.test_steps_systemd import AtAChange, active, restarts, shown, tree, wait
+from tests.render.told import write
 
 __all__ = ["looping", "machine", "pages"]  # fixtures
 pytestmark = pytest.mark.ci
@@ -139,7 +139,7 @@ def test_the_same_by_the_command_line_with_the_proof_and_its_exit_code(
     recorded = write(tmp_path / "sick", sick)
     config = tmp_path / "exhume.toml"
     config.write_text("[thresholds]\nleak_per_minute = 10.0\n")
-    for module in ("exhume.node.root", "exhume.remedy.node"):
+    for module in ("exhume.host.root", "exhume.remedy.node"):
         monkeypatch.setattr(f"{module}.Root", HostsKernel)
 
     def only_ours(root: Root, for_ns: int, then: Recording | None, *more: object) -> Watched:

@@ -24,12 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from exhume.host.root import Root
 from exhume.kernel.bpf import Features
-from exhume.node.memcg_pins import BDEVFS_MAGIC, PINS, TMPFS_MAGIC, Pinning, Pins
-from exhume.node.memcg_walk import MemcgWalk, walk
-from exhume.node.open_files import Readers
-from exhume.node.root import Root
-from exhume.node.tmpfs_files import tmpfs_files
 from exhume.remedy import evict as evict_module
 from exhume.remedy.evict import (
     IN_USE,
@@ -46,6 +42,10 @@ from exhume.remedy.evict import (
     sort_by_use,
     used,
 )
+from exhume.sources.memcg_pins import BDEVFS_MAGIC, PINS, TMPFS_MAGIC, Pinning, Pins
+from exhume.sources.memcg_walk import MemcgWalk, walk
+from exhume.sources.open_files import Readers
+from exhume.sources.tmpfs_files import tmpfs_files
 from tests import zombies
 from tests.kernel.bpf.needs import each_fallback, needs_bpf
 from tests.starved import no_core_held

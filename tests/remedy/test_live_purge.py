@@ -24,13 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import Refused, Unreadable
-from exhume.node.cgroups import Hierarchy
-from exhume.node.memcg_walk import walk
-from exhume.node.root import Root
+from exhume.host.cgroups import Hierarchy
+from exhume.host.root import Root
 from exhume.remedy import reclaim as reclaim_module
 from exhume.remedy.child import Child
 from exhume.remedy.cores import Cores, visit_cores
 from exhume.remedy.reclaim import End, Limit, Reclaimed, Usage, reclaim
+from exhume.sources.memcg_walk import walk
 from tests import starved, zombies
 from tests.kernel.bpf.needs import needs_bpf
 from tests.remedy import cache_removals

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy.manager import running
 
 

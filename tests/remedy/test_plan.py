@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.diagnosis.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.diagnosis.findings.cpu_full import CpuFull
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.defunct_processes import DefunctProcesses
+from exhume.diagnosis.findings.kind import Remedy
+from exhume.diagnosis.findings.leak_places import PlaceOwner
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.report import Report
 from exhume.errors import Refused, UsageError
-from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
-from exhume.findings.cpu_full import CpuFull
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.defunct_processes import DefunctProcesses
-from exhume.findings.kind import Remedy
-from exhume.findings.leak_places import PlaceOwner
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding
+from exhume.host.root import Root
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
-from exhume.node.root import Root
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.defunct import offers, parents
@@ -38,11 +39,10 @@ from exhume.remedy.protected_plan import known_agents
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps import KINDS, reversible
 from exhume.remedy.steps.processes import signal_parent
-from exhume.verdict.report import Report
-from tests.findings.facts import finding
+from tests.diagnosis import made
+from tests.diagnosis.findings.facts import finding
 from tests.remedy.nodes import FileManager, node
 from tests.remedy.pretended import pretend_cgroups
-from tests.verdict import made
 
 ETC, LIB = "/etc/systemd/system", "/usr/lib/systemd/system"
 AGENT = "[Service]\nExecStart=/usr/libexec/agent\nRestart=always\nRestartSec=10s\nTimeoutStopSec=5min\n"

@@ -3,13 +3,13 @@
 import pytest
 
 from exhume.errors import Refused
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
+from exhume.image.policy import Listed, Policy
 from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.plan_unit import KEEPS, Keep
 from exhume.remedy.protected_units import Protection
-from exhume.verdict.policy import Listed, Policy
 from tests.remedy.test_plan import AGENT, LIB, Place, place
 
 __all__ = ["place"]  # a fixture

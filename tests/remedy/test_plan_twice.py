@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from exhume.findings.defunct_processes import DefunctProcesses
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.node.memcg_walk import walk
-from exhume.node.root import Root
+from exhume.diagnosis.findings.defunct_processes import DefunctProcesses
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.host.root import Root
 from exhume.remedy import carry_out, plan_zombies
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan import Wishes
@@ -16,8 +15,9 @@ from exhume.remedy.plan_words import document
 from exhume.remedy.plan_zombies import Zombies, afterwards, topmost
 from exhume.remedy.purge import rows_by_home
 from exhume.remedy.steps import reversible
+from exhume.sources.memcg_walk import walk
 from tests import zombies
-from tests.findings.facts import finding
+from tests.diagnosis.findings.facts import finding
 from tests.remedy.pretended import pretend_cgroups
 from tests.remedy.test_plan import AGENT, ETC, LEAK, LIB, Place, kinds, leaked_directories, place, report
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.recording.part import part
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CRITERION_LABELS, RARE_LABELS, STATUS_LABELS, CriterionId, RareId, Status

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from exhume.findings.thresholds import Thresholds
-from exhume.node.root import Root
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.root import Root
 from exhume.remedy.criteria_leak import by_events
 from exhume.remedy.proof import prove
 from exhume.remedy.proof_live import LeakWatch, watch

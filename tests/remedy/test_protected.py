@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
+from exhume.host.systemd.units import read_units
+from exhume.image import policy
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan import Planner, Wishes
@@ -29,7 +30,6 @@ from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.steps.files import make_link, remove_link, write_file
 from exhume.remedy.steps.units import reset_failed, start_unit, stop_unit
-from exhume.verdict import policy
 from tests.examples import examples
 from tests.remedy.nodes import FileManager, node
 

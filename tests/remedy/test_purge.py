@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from exhume.cli.purge import promise
-from exhume.node.cgroups import Hierarchy
-from exhume.node.memcg_walk import MemcgWalk
-from exhume.node.root import Root
-from exhume.node.zombie_holders import Holder, Holders, charged
+from exhume.host.cgroups import Hierarchy
+from exhume.host.root import Root
 from exhume.remedy.evict import Sorted
 from exhume.remedy.protected import protected
 from exhume.remedy.purge import ACCEPTED_LOSS, MOST_EVICTED_BYTES, PurgePlan, Way, plan
 from exhume.remedy.reclaim import Limit, worst_step_bytes
 from exhume.remedy.steps.purge import most_lost_bytes, purge
+from exhume.sources.memcg_walk import MemcgWalk
+from exhume.sources.zombie_holders import Holder, Holders, charged
 
 MIB = 1 << 20
 

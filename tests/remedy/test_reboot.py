@@ -11,7 +11,7 @@ from jeepney import HeaderFields, Message, new_error, new_method_return
 from exhume.cluster.fleet_limits import FleetLimits
 from exhume.cluster.pods import Allowed
 from exhume.errors import ExhumeError
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy import carry_out, logind
 from exhume.remedy.carry_out import ALREADY, Consent
 from exhume.remedy.manager import Systemd
@@ -20,8 +20,8 @@ from exhume.remedy.plan_model import Plan
 from exhume.remedy.steps import expected, kind_of
 from exhume.remedy.steps.files import write_file
 from exhume.remedy.steps.reboot import SENTINEL, reboot, reboot_by_sentinel
-from tests.node.test_units import bus, member, served
 from tests.remedy.nodes import UNITS, Counting, Crash, Crashing, FileManager, node
+from tests.sources.test_units import bus, member, served
 
 ALL = Consent(True, True)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from exhume.cluster.fleet_limits import FleetLimits
 from exhume.cluster.pods import Allowed
 from exhume.errors import ExhumeError, Refused, UsageError
-from exhume.node.memcg_walk import walk
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy import plan_model
 from exhume.remedy.manager import UnitState
 from exhume.remedy.node import Node, at
@@ -28,6 +27,7 @@ from exhume.remedy.steps.processes import signal_parent
 from exhume.remedy.steps.purge import purge
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
 from exhume.remedy.steps.units import reload, reset_failed, restart_unit, start_unit, stop_unit
+from exhume.sources.memcg_walk import walk
 from tests import zombies
 from tests.remedy.nodes import FileManager, node
 from tests.starved import no_core_held

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exhume.errors import ExhumeError, Refused
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.manager import Systemd, running

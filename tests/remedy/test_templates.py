@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import UsageError
-from exhume.image.systemd.manager import Defaults
-from exhume.image.systemd.refused import actions, refused
-from exhume.image.systemd.start_limit import ACCURACY_S, Limit, restart
-from exhume.image.systemd.unit_file import Sections, merge, parse
+from exhume.host.systemd.manager import Defaults
+from exhume.host.systemd.refused import actions, refused
+from exhume.host.systemd.start_limit import ACCURACY_S, Limit, restart
+from exhume.host.systemd.unit_file import Sections, merge, parse
 from exhume.remedy.plan_model import Plan
 from exhume.remedy.snippets import cloud_config, commands, packer, preset
 from exhume.remedy.steps.files import make_link, remove_link, write_file

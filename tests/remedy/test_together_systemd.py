@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from exhume.host import owners
+from exhume.host.systemd.units import read_units
 from exhume.image.directory import Directory
-from exhume.image.systemd.units import read_units
-from exhume.node import owners
-from exhume.node.processes import cgroup_of
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import AGAIN, Consent
 from exhume.remedy.defunct import offers
@@ -23,6 +22,7 @@ from exhume.remedy.plan_model import Plan
 from exhume.remedy.plan_unit import UnitPlanner
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.units import start_unit, stop_unit
+from exhume.sources.processes import cgroup_of
 from tests import systemd
 from tests.remedy.nodes import Crash
 from tests.remedy.test_steps_systemd import active, tree, wait

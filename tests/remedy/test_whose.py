@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.leak_places import PlaceOwner
+from exhume.diagnosis.findings.makers import Maker
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.findings.subjects import Process
 from exhume.errors import ExhumeError, Refused
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.leak_places import PlaceOwner
-from exhume.findings.makers import Maker
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding
-from exhume.findings.subjects import Process
-from exhume.node.owners import own_unit, owner
+from exhume.host.owners import own_unit, owner
 from exhume.remedy.steps.cgroups_claimed import Claims
 from exhume.remedy.whose import elsewhere, not_a_unit, units
+from tests.diagnosis.findings.facts import finding
 from tests.examples import examples
-from tests.findings.facts import finding
 from tests.remedy.nodes import FileManager
 from tests.remedy.test_plan import AGENT, LIB, Place, kinds, place, report
 

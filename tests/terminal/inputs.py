@@ -11,33 +11,33 @@ from pathlib import Path
 from typing import Any, Final
 
 from exhume.cluster.cordon import MARK, TAINT
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.judge import judge
+from exhume.diagnosis.report import as_json
 from exhume.lab.catalogue import scenarios as _scenarios
 from exhume.lab.fleet import write as write_fleet
 from exhume.lab.fleet_facts import Settings
 from exhume.lab.scenario import Scenario
-from exhume.node.latency.stalls import Holder
 from exhume.recorder.latency_rows import Key
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Failed, Note, SourceState
 from exhume.remedy.proof import as_json as proof_as_json
 from exhume.remedy.proof import prove
-from exhume.verdict.judge import judge
-from exhume.verdict.report import as_json
-from tests.findings import made
-from tests.findings.made import stall
-from tests.findings.test_leak import walked
+from exhume.sources.latency.stalls import Holder
+from tests.diagnosis.findings import made
+from tests.diagnosis.findings.made import stall
+from tests.diagnosis.findings.test_leak import walked
+from tests.diagnosis.test_judge import incident as incident_recording
+from tests.diagnosis.test_judge import zombies as dying
+from tests.diagnosis.test_latency import counted, histogram, recording
 from tests.image.incident import incident as incident_image
+from tests.image.test_gate import leak, soaked
 from tests.incidents.quiet import healthy_and_busy
 from tests.incidents.rivals import stolen_time
-from tests.pictures.told import Names, told, write
 from tests.remedy.made_proof import Made, node
+from tests.render.told import Names, told, write
 from tests.trees import Tree
 from tests.trees import incident as incident_tree
-from tests.verdict.test_gate import leak, soaked
-from tests.verdict.test_judge import incident as incident_recording
-from tests.verdict.test_judge import zombies as dying
-from tests.verdict.test_latency import counted, histogram, recording
 
 _SICK: Final = Made(1, seconds=240, cpus=5)
 _CURED: Final = replace(_SICK, seed=2, seconds=300, leak=0, walk_s=0, zombies=60)

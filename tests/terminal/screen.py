@@ -100,7 +100,7 @@ def known_place(directory: Path) -> Iterator[None]:
             mock.patch.dict(os.environ, kept | ours, clear=True),
             mock.patch("time.time_ns", return_value=NOW_NS),
             mock.patch("time.time", return_value=NOW_NS / 1e9),
-            mock.patch("exhume.verdict.audit_tree.datetime", _Calendar),
+            mock.patch("exhume.image.audit_tree.datetime", _Calendar),
             mock.patch("exhume.remedy.journal.who", return_value={"uid": 0, "name": "root", "version": __version__}),
         ):
             time.tzset()

@@ -32,7 +32,7 @@ RestartSec=50ms
 PATIENT = """
 import sys
 from exhume.cli.main import main
-from exhume.node import units
+from exhume.sources import units
 from exhume.recorder import loop
 units.DEADLINE_S = 60.0
 loop.STUCK_NS = 120 * 10**9

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.errors import Unreadable
-from exhume.node import zombie_holders
-from exhume.node.memcg_walk import walk
-from exhume.node.root import Root
-from exhume.node.zombie_holders import Holder, holders
+from exhume.host.root import Root
+from exhume.sources import zombie_holders
+from exhume.sources.memcg_walk import walk
+from exhume.sources.zombie_holders import Holder, holders
 
 CHILDREN = 10
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.errors import Unreadable
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy import purging
 
 MIB = 1 << 20

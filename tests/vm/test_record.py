@@ -15,7 +15,7 @@ HOUR = 3600 * SECOND
 SCRIPT = """
 import json, threading, time
 from exhume.kernel.clock import Clock
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.flight import Flight, Options
 from exhume.recording.recording import Recording
 

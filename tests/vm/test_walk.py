@@ -12,8 +12,8 @@ SCRIPT = """
 import json
 from pathlib import Path
 from exhume.kernel.bpf import Btf, Features
-from exhume.node.memcg_program import kernel_pins, slab_pins
-from exhume.node.memcg_walk import walk
+from exhume.sources.memcg_program import kernel_pins, slab_pins
+from exhume.sources.memcg_walk import walk
 
 cgroups = Path("/sys/fs/cgroup")
 parent = (cgroups / "memory" if (cgroups / "memory").exists() else cgroups) / "exhume-test"

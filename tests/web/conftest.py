@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pictures.made import write
+from tests.render.made import write
 from tests.web.serving import Browser, browser, view
 
 

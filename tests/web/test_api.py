@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exhume.findings.core_facts import CoreSaturated
-from exhume.findings.model import Finding, Span
+from exhume.diagnosis.findings.core_facts import CoreSaturated
+from exhume.diagnosis.findings.model import Finding, Span
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Node
 from exhume.web.described import Shown, described
 from exhume.web.incidents import Incidents
 from exhume.web.store import Store
 from exhume.web.view import View
-from tests.findings.facts import facts
-from tests.pictures.made import BEGIN, HZ, REAL, SECOND, Ran, idle, write
+from tests.diagnosis.findings.facts import facts
+from tests.render.made import BEGIN, HZ, REAL, SECOND, Ran, idle, write
 from tests.waiting import wait_for
 from tests.web.serving import Browser, browser, decoded, view
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from exhume.recorder.first_look import FirstLook
-from exhume.recorder.glance import glance
-from exhume.recording.incoming import Wanted
+from exhume.imports.first_look import FirstLook
+from exhume.imports.glance import glance
+from exhume.imports.incoming import Wanted
 from exhume.web.bringing import Bringing
 from exhume.web.incidents import Incidents
 from exhume.web.store import Store
 from exhume.web.view import View
-from tests.profile.importing import made_perf as made
+from tests.imports import made_perf as made
 from tests.web.serving import Browser, browser
 from tests.web.test_server import children, got, served
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from exhume.diagnosis.report import Report
 from exhume.recording.folder import Folder
-from exhume.verdict.report import Report
 from exhume.web import judging
 from exhume.web import store as store_module
 from exhume.web.incidents import Incidents
@@ -83,7 +83,7 @@ def test_a_verdict_on_all_of_it_and_its_incidents_are_one_work(recorded: str, mo
 
 
 def test_incidents_that_were_not_judged_are_marked_as_such(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import exhume.verdict.diagnose as diagnosing
+    import exhume.diagnosis.diagnose as diagnosing
 
     folder = Folder(recorded)
     start, end = folder.window

@@ -13,7 +13,7 @@ from exhume.web.parameters import Query
 from exhume.web.patterns import pattern
 from exhume.web.replies import Complaint
 from tests.examples import examples
-from tests.pictures.made import BEGIN, SECOND
+from tests.render.made import BEGIN, SECOND
 from tests.web.serving import Browser
 
 CHEAP = ("about", "overview", "lanes", "heat", "flame", "export")

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.errors import ExhumeError
-from exhume.findings.model import Facts, Finding
 
 EVERY_S = 10.0
 SILENT_S = 120.0

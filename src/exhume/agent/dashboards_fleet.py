@@ -1,7 +1,7 @@
 """All nodes: how many are well, which are worst, and what they have in common."""
 
 from exhume.agent.dashboards import Page, Panel, Query, Row
-from exhume.findings.forecast import PAIN
+from exhume.diagnosis.findings.forecast import PAIN
 
 _LEFT = "topk(20, {})"
 

@@ -2,7 +2,7 @@
 
 from exhume.agent.dashboards import NODE_UID, Page, Panel, Query, Row
 from exhume.agent.rules_grown import grown
-from exhume.findings.forecast import PAIN
+from exhume.diagnosis.findings.forecast import PAIN
 
 _N = 'NODE="$node"'
 

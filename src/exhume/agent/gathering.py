@@ -11,13 +11,13 @@ from typing import Any
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
 from exhume.agent.resets import Resets
-from exhume.findings.core_facts import CoreSaturated
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.model import Facts, Finding, of
+from exhume.diagnosis.findings.core_facts import CoreSaturated
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.model import Facts, Finding, of
+from exhume.diagnosis.report import Report
+from exhume.diagnosis.zombies import PERCPU_BYTES, SLAB_BYTES
 from exhume.recording.recording import Recording
-from exhume.verdict.report import Report
-from exhume.verdict.zombies import PERCPU_BYTES, SLAB_BYTES
 
 Values = Mapping[tuple[str, ...], float]
 HEALTHS = ("healthy", "warning", "critical", "unknown")

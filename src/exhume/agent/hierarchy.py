@@ -1,7 +1,7 @@
 """Which cgroup hierarchy is that of memory: cgroups of the others come and go as well, and pin no memory."""
 
 from exhume.errors import Unreadable
-from exhume.node.root import Root
+from exhume.host.root import Root
 
 
 def memory_hierarchy(root: Root) -> int | None:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from exhume.findings import crash_loop
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.model import Facts, Finding, of
-from exhume.findings.registry import KINDS
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings import crash_loop
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.model import Facts, Finding, of
+from exhume.diagnosis.findings.registry import KINDS
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.text import printable
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from exhume import scratch
 from exhume.errors import ExhumeError
-from exhume.node.inside import resolve
-from exhume.node.root import Root
+from exhume.host.inside import resolve
+from exhume.host.root import Root
 from exhume.recording import layout
 from exhume.remedy import journal
 from exhume.remedy.application import Application

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 
 from exhume.errors import Unreadable
-from exhume.node.root import Root
+from exhume.host.root import Root
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 

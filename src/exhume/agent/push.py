@@ -25,8 +25,8 @@ from exhume.agent.push_windows import SECOND, Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
+from exhume.host.children import leashed
 from exhume.python import python
-from exhume.recorder.leash import leashed
 from exhume.text import decode, from_json, printable
 
 NAMES = {"incident": "exhume.incident", "continuous": "exhume"}

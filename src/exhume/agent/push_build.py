@@ -1,6 +1,6 @@
 """The child that makes one profile of a recording and puts it into the spool: numpy and Arrow are its, not the agent's.
 
-Asked by JSON in its one argument; prints a line of JSON. At low priority, and gone when the agent is (recorder/leash.py).
+Asked by JSON in its one argument; prints a line of JSON. At low priority, and gone when the agent is (host/children.py).
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any
 from exhume.agent.push_profile import Rows, Tenant, rows
 from exhume.agent.spool import Kind, Parcel, Spool
 from exhume.errors import ExhumeError
-from exhume.node.owners import Owner
-from exhume.profile.exporting.subject import Subject
+from exhume.exports.subject import Subject
+from exhume.host.owners import Owner
 from exhume.text import from_json
 
 
@@ -79,12 +79,12 @@ def build(asked: Order) -> Made:
 def encoded(asked: Order, made: Rows, subject: Subject) -> bytes:
     parts: list[bytes] = []
     if asked.kind == "otlp":
-        from exhume.profile.exporting import otlp
+        from exhume.exports import otlp
 
         resource = (("service.name", asked.name), ("host.name", subject.node.hostname), *asked.labels)
         otlp.write_rows(parts.append, made.rows, made.frames, subject, resource)
     else:
-        from exhume.profile.exporting import pprof
+        from exhume.exports import pprof
 
         common = (("node", subject.node.hostname), *asked.labels)
         labelled = (row._replace(labels=(*common, *row.labels)) for row in made.rows)
@@ -94,8 +94,8 @@ def encoded(asked: Order, made: Rows, subject: Subject) -> bytes:
 
 def _looking(asked: Order) -> Callable[[Owner], Tenant]:
     """What the runtime's and the kubelet's files say; nothing is asked over a socket."""
-    from exhume.node.container_state import Containers
-    from exhume.node.root import Root
+    from exhume.host.root import Root
+    from exhume.sources.container_state import Containers
 
     containers = Containers(Root(asked.host))
 

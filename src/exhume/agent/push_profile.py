@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exhume.node.owners import PERHAPS, Owner, owner
-from exhume.profile.exporting.subject import UNKNOWN, Frame, Labels, Names, Row
+from exhume.exports.subject import UNKNOWN, Frame, Labels, Names, Row
+from exhume.host.owners import PERHAPS, Owner, owner
 from exhume.recording.arrays import unique_inverse
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from exhume.recorder.leash import leashed
+from exhume.host.children import leashed
 from exhume.text import decode, from_json, printable
 
 PATIENCE_S = 600.0

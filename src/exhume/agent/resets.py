@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from exhume.agent.metrics import MOST_DEVICES
-from exhume.findings.nic_reset import REASONS
+from exhume.diagnosis.findings.nic_reset import REASONS
 from exhume.recording.recording import Recording
 
-# A line of the driver further from its reset than this is about another one (findings/nic_reset.py has it so).
+# A line of the driver further from its reset than this is about another one (diagnosis/findings/nic_reset.py has it so).
 _NEAR_NS = 60 * 10**9
 _TIMEOUT, _ENDS = "nic-tx-timeout", ("nic-reset-done", "nic-reset-failed")
 # dev_watchdog looks every watchdog_timeo (5 s and more): lines that are closer than this are about the same reset.

@@ -9,8 +9,8 @@ if it is one, because what it broke stays broken.
 from typing import Final
 
 from exhume.agent.rules import HELD, Alert, held
-from exhume.findings.forecast import PAIN
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.forecast import PAIN
+from exhume.diagnosis.findings.thresholds import Thresholds
 
 _LIMITS = Thresholds()
 DYING = 'exhume_memory_cgroups{state="dying"}'

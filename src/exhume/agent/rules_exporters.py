@@ -9,8 +9,8 @@ loop inside a unit, and no cause.
 from typing import Final
 
 from exhume.agent.rules import HELD, Alert, held
-from exhume.findings.forecast import PAIN
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.forecast import PAIN
+from exhume.diagnosis.findings.thresholds import Thresholds
 
 _LIMITS = Thresholds()
 _ALL = 'node_cgroups_cgroups{subsys_name="memory"}'

@@ -26,14 +26,14 @@ from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
 from exhume.agent.telling import Telling
-from exhume.findings.thresholds import Thresholds
-from exhume.node.root import Root
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report, from_json
+from exhume.host.root import Root
 from exhume.recorder import own
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recorder.verdicts import Case, Verdicts
 from exhume.text import printable
-from exhume.verdict.report import Report, from_json
 
 if TYPE_CHECKING:
     from exhume.recording.recording import Recording
@@ -224,7 +224,7 @@ class Service:
         if self._batches % TIDY_EVERY == 0:
             import gc
 
-            from exhume.profile.memory import give_back
+            from exhume.sources.sampling.memory import give_back
 
             gc.collect()
             give_back()

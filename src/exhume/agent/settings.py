@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from exhume.agent.cluster_report import Kubernetes
 from exhume.config import from_environment, load, refuse_unknown, section, variables
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.findings.thresholds import Thresholds
 
 
 @dataclass(frozen=True, slots=True)

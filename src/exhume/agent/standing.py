@@ -8,9 +8,9 @@ would call the node by, whether it makes an incident or not, is its health.
 from collections.abc import Collection, Iterable
 
 from exhume.agent.gathering import Gathered
-from exhume.findings.model import SEVERITIES, Facts, Finding
-from exhume.findings.registry import TENANTS
-from exhume.verdict.report import Report
+from exhume.diagnosis.findings.model import SEVERITIES, Facts, Finding
+from exhume.diagnosis.findings.registry import TENANTS
+from exhume.diagnosis.report import Report
 
 # As long as the window that findings are judged in: what the verdict saw is out of it then.
 FRESH_S = 60.0

@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     from exhume.cli.record import make_place, segment_ns
     from exhume.cli.stopping import Stopping
     from exhume.errors import UsageError
-    from exhume.node.root import Root
-    from exhume.profile.memory import in_one_place
+    from exhume.host.root import Root
     from exhume.recorder.verdicts import WINDOW_S
+    from exhume.sources.sampling.memory import in_one_place
 
     if not os.path.exists(os.path.join(settings.host, "proc/stat")):
         raise UsageError(f"agent.host {settings.host} is not the root of a node: there is no proc/stat in it")

@@ -12,9 +12,9 @@ from exhume.text import from_path, printable
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from exhume.image.tree import Tree
-    from exhume.verdict.audit import Audit, Live
-    from exhume.verdict.policy import Policy
+    from exhume.host.tree import Tree
+    from exhume.image.audit import Audit, Live
+    from exhume.image.policy import Policy
 
 DESCRIPTION = """\
 Lists everything that an image or a node starts by itself, and judges each: needed, unused, harmful or unknown, with reasons.
@@ -88,7 +88,7 @@ def opened(path: str, image: bool) -> "AbstractContextManager[Tree]":
 
 def look(args: argparse.Namespace, tree: "Tree", policy: "Policy | None") -> "Audit":
     from exhume.cli.terminal import Progress
-    from exhume.verdict.audit_tree import audit_tree
+    from exhume.image.audit_tree import audit_tree
 
     live, troubles = (None, ()) if args.root or args.image else look_live(args)
     if live is not None and tree.entry("/proc/1") is not None:
@@ -107,10 +107,10 @@ def look(args: argparse.Namespace, tree: "Tree", policy: "Policy | None") -> "Au
 
 def look_live(args: argparse.Namespace) -> "tuple[Live, tuple[str, ...]]":
     """What the running node says; what it does not say is told, and judged less."""
-    from exhume.node.root import Root
-    from exhume.node.unit_life import try_life
-    from exhume.node.unit_sockets import read_sockets
-    from exhume.verdict.audit import Live
+    from exhume.host.root import Root
+    from exhume.image.audit import Live
+    from exhume.sources.unit_life import try_life
+    from exhume.sources.unit_sockets import read_sockets
 
     root = Root(args.host)
     lives, quiet = try_life(root)
@@ -126,7 +126,7 @@ def look_live(args: argparse.Namespace) -> "tuple[Live, tuple[str, ...]]":
 
 
 def read_policy(path: str) -> "Policy":
-    from exhume.verdict.policy import LARGEST, parse
+    from exhume.image.policy import LARGEST, parse
 
     try:
         raw = budget.read(path, LARGEST)
@@ -139,7 +139,7 @@ def read_policy(path: str) -> "Policy":
 
 def write_policy(path: str, report: "Audit", known: "Policy | None") -> int:
     """A first policy, or the one that is known with what is new added to it. Never over a file that is there."""
-    from exhume.verdict.policy import first_policy, write
+    from exhume.image.policy import first_policy, write
 
     policy = first_policy((unit.service for unit in report.units), known)
     text = write(policy, report.inventory.system)
@@ -189,7 +189,7 @@ def show(args: argparse.Namespace, report: "Audit", name: str, names: tuple[str,
     if args.json:
         import json
 
-        from exhume.verdict.audit_json import as_json
+        from exhume.image.audit_json import as_json
 
         document = as_json(report, name, names)
         # Indenting is Python's own slow encoder: of thousands of units nobody reads it by eye.
@@ -199,7 +199,7 @@ def show(args: argparse.Namespace, report: "Audit", name: str, names: tuple[str,
 
         from exhume import __version__
         from exhume.cli.audit_results import results
-        from exhume.pictures.sarif import sarif
+        from exhume.image.sarif import sarif
 
         print(json.dumps(sarif(results(report, names), __version__), indent=1))
     elif args.markdown:

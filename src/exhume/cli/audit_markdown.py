@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from exhume import __version__
 from exhume.cli.audit_text import counts, origin, starting
-from exhume.pictures.report_markdown import plain
-from exhume.verdict.audit import Audit, Unit
-from exhume.verdict.audit_scope import kept
+from exhume.image.audit import Audit, Unit
+from exhume.image.audit_scope import kept
+from exhume.render.report_markdown import plain
 
 
 def page(audit: Audit, name: str, names: tuple[str, ...], everything: bool) -> str:

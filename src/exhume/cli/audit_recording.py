@@ -8,10 +8,10 @@ _NOT_NEEDED = {"samples", "stacks", "frames", "threads", "latency", "cpu"}
 def crash_loops(path: str) -> dict[str, str]:
     """By unit, a sentence each, of the last hour; those with bad ends only, because timers and probes have a rhythm too."""
     from exhume.cli.opening import place
-    from exhume.findings import crash_loop
-    from exhume.findings.crash_loop import CrashLoop
-    from exhume.findings.model import of
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings import crash_loop
+    from exhume.diagnosis.findings.crash_loop import CrashLoop
+    from exhume.diagnosis.findings.model import of
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.schema import TABLES
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from exhume.pictures.results import Level, Result
-from exhume.verdict.audit import Audit
+from exhume.image.audit import Audit
+from exhume.image.results import Level, Result
 
 HELP = {
     "harmful-agent": "An agent known to harm nodes, and that nothing here needs. Leave its package out of the image, or "

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterator
 
 from exhume.cli.terminal import Style, wrap
+from exhume.image.audit import Audit, Unit, told
+from exhume.image.audit_judge import Judgement
+from exhume.image.audit_scope import kept
 from exhume.text import printable
-from exhume.verdict.audit import Audit, Unit, told
-from exhume.verdict.audit_judge import Judgement
-from exhume.verdict.audit_scope import kept
 
 MOST_SHOWN = 30
 _A_LINE = 6

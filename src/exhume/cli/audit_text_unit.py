@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from exhume.cli.audit_text import origin
 from exhume.cli.terminal import Style, wrap
+from exhume.image.audit import Audit, Unit
+from exhume.image.audit_evidence import ending
 from exhume.text import printable
-from exhume.verdict.audit import Audit, Unit
-from exhume.verdict.audit_evidence import ending
 
 _INDENT = 16
 _MOST = 24

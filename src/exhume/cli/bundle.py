@@ -10,7 +10,7 @@ from exhume.cli.duration import duration_ns
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.pseudonyms import Pseudonyms
     from exhume.recording.recording import Recording
@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     if args.mapping is not None and not args.pseudonyms:
         raise UsageError("--mapping is which pseudonym is which name: it goes with --pseudonyms")
@@ -116,7 +116,7 @@ def _window(args: argparse.Namespace, folder: "Folder", thresholds: "Thresholds"
 
 
 def _last(args: argparse.Namespace, folder: "Folder", thresholds: "Thresholds") -> tuple[int, int]:
-    from exhume.verdict.diagnose import diagnose_folder
+    from exhume.diagnosis.diagnose import diagnose_folder
 
     incidents = diagnose_folder(folder, thresholds).incidents
     if not incidents:
@@ -141,8 +141,8 @@ def _load(args: argparse.Namespace, folder: "Folder", start: int, end: int) -> "
 
 def _history(folder: "Folder", start: int) -> "Recording | None":
     """What a verdict looks at from before the window: a leak grows over days, and is seldom walked."""
+    from exhume.diagnosis.diagnose import HISTORY
     from exhume.recording.recording import Recording
-    from exhume.verdict.diagnose import HISTORY
 
     first = max(folder.window[0], start - HISTORY)
     if first >= start:
@@ -168,8 +168,8 @@ def pseudonyms() -> "Pseudonyms":
     import re
     import secrets
 
-    from exhume.node.kernel_lines import FORMS
     from exhume.recording.pseudonyms import Pseudonyms
+    from exhume.sources.kernel_lines import FORMS
 
     fixed = " ".join(re.sub(r"\{[^}]*\}", " ", form.format) + " " + form.driver for form in FORMS)
     return Pseudonyms(secrets.token_bytes(32), re.findall(r"[A-Za-z][\w'-]*", fixed))

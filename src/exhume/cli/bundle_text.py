@@ -9,10 +9,10 @@ from exhume.cli import moments
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.diagnosis.report import Report
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Node
-    from exhume.verdict.report import Report
 
 
 def files(
@@ -20,8 +20,8 @@ def files(
 ) -> dict[str, bytes]:
     """All of them are made from the recording of the bundle as it is on disk: they cannot say more, or other, than it does."""
     from exhume.cli.diagnose import document, pages
+    from exhume.diagnosis.report import SCHEMA
     from exhume.recording.source_state import as_json as state_json
-    from exhume.verdict.report import SCHEMA
 
     scene, markdown, html = pages(folder, "recording", thresholds, *window)
     report = scene.report
@@ -48,7 +48,7 @@ def files(
 
 
 def _readme(folder: "Folder", report: "Report", window: tuple[int, int], made: dict[str, str], notes: list[str]) -> str:
-    from exhume.pictures.sentences import node as told_of
+    from exhume.render.sentences import node as told_of
 
     begin, end = (moments.rfc3339(folder.real_ns(time)) for time in window)
     node = folder.node

@@ -8,8 +8,8 @@ from exhume.cli.duration import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING, UsageError
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
-    from exhume.verdict.report import Report
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.diagnosis.report import Report
 
 DESCRIPTION = """\
 Looks at the node for a few seconds and says whether it starves, why, and what to do next.
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
         raise UsageError("--for must be between 200ms and 10m")
@@ -89,9 +89,9 @@ def _plugin(args: argparse.Namespace, thresholds: "Thresholds") -> int:
 def look(args: argparse.Namespace, thresholds: "Thresholds") -> "Report":
     """One look at the node: record, then judge."""
     from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
+    from exhume.diagnosis.judge import judge
+    from exhume.host.root import Root
     from exhume.recorder.loop import record
-    from exhume.verdict.judge import judge
 
     progress = Progress("looking")
     try:
@@ -105,6 +105,6 @@ def look(args: argparse.Namespace, thresholds: "Thresholds") -> "Report":
 def print_json(report: "Report", indent: int | None = 1) -> None:
     import json
 
-    from exhume.verdict.report import as_json
+    from exhume.diagnosis.report import as_json
 
     print(json.dumps(as_json(report), indent=indent), flush=True)

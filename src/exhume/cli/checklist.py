@@ -65,8 +65,8 @@ def _made(args: argparse.Namespace) -> "Checklist":
     from exhume.cli.terminal import Progress
     from exhume.cli.verify import recorder_dir
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
-    from exhume.node.root import Root
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.host.root import Root
     from exhume.remedy.proof_checklist import checklist
     from exhume.remedy.proof_gathered import STATE, gathered
 

@@ -10,10 +10,10 @@ from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
     from exhume.cli.diagnose_opening import Opened
-    from exhume.findings.thresholds import Thresholds
-    from exhume.pictures.flame_compared import Compared
-    from exhume.pictures.scene import Clock, Scene
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
+    from exhume.render.flame_compared import Compared
+    from exhume.render.scene import Clock, Scene
 
 DESCRIPTION = """\
 Says why a node starved: the causal chain from its source to what broke, with the evidence for every link, what was ruled out
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     from exhume.cli.check import CODES
     from exhume.cli.diagnose_opening import opened
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     _usage(args)
     thresholds = section(load(args.config), "thresholds", Thresholds)
@@ -109,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
 
 def document(scene: "Scene") -> dict[str, Any]:
     """The report as --json has it; of a bundle whose names were replaced it says so."""
-    from exhume.pictures.sentences import PSEUDONYMS
-    from exhume.verdict.report import as_json
+    from exhume.diagnosis.report import as_json
+    from exhume.render.sentences import PSEUDONYMS
 
     return as_json(scene.report) | ({"names": "pseudonyms", "note": PSEUDONYMS} if scene.pseudonyms else {})
 
@@ -140,8 +140,8 @@ def _usage(args: argparse.Namespace) -> None:
 
 def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds") -> "Scene":
     from exhume.cli.terminal import Progress
-    from exhume.pictures.scene import SAMPLED, TABLES, focus_of, scene, told, wanted
-    from exhume.verdict.diagnose import diagnose, diagnose_folder
+    from exhume.diagnosis.diagnose import diagnose, diagnose_folder
+    from exhume.render.scene import SAMPLED, TABLES, focus_of, scene, told, wanted
 
     folder = opened.folder
     start, end, at = _window(args, folder)
@@ -199,7 +199,7 @@ def _window(args: argparse.Namespace, folder: "Folder") -> tuple[int, int, int |
 
 def _clock(folder: "Folder", end: int) -> "Clock":
     """Where nobody knows the time of day, and so no zone, moments are told as dmesg does, and are never cut."""
-    from exhume.pictures.scene import Clock
+    from exhume.render.scene import Clock
 
     zone = moments.wall(folder.real_ns(end), "%Z")
     return Clock(
@@ -214,14 +214,14 @@ def _clock(folder: "Folder", end: int) -> "Clock":
 
 def _html(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str:
     from exhume.cli.diagnose_commands import commands
-    from exhume.pictures.report_html import page
+    from exhume.render.report_html import page
 
     return page(scene, _compared(args, opened.folder, scene), commands(scene, anywhere=True))
 
 
 def _compared(args: argparse.Namespace, folder: "Folder", scene: "Scene") -> "Compared | None":
     """The stacks of the incident, on its core if it has one, against those of a quiet time."""
-    from exhume.pictures.flame_compared import compare, quiet
+    from exhume.render.flame_compared import compare, quiet
 
     if not scene.sampled:
         return None
@@ -242,7 +242,7 @@ def _compared(args: argparse.Namespace, folder: "Folder", scene: "Scene") -> "Co
 
 def _markdown(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str:
     from exhume.cli.diagnose_commands import commands
-    from exhume.pictures.report_markdown import page
+    from exhume.render.report_markdown import page
 
     return page(scene, commands(scene, anywhere=True))
 

@@ -2,7 +2,7 @@
 
 import shlex
 
-from exhume.pictures.scene import Scene
+from exhume.render.scene import Scene
 from exhume.text import printable
 
 

@@ -66,7 +66,7 @@ def _record(args: argparse.Namespace) -> "Folder":
     from exhume.cli.scratch import until_exit
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.recorder.flight import Flight, Options, Status
     from exhume.recording.folder import Folder
     from exhume.recording.writer import Writer

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from exhume.cli.diagnose_commands import commands
 from exhume.cli.report_text import headline, labelled, safe
 from exhume.cli.terminal import Style, wrap
-from exhume.findings.kind import COSTS
-from exhume.findings.model import Facts, Finding
-from exhume.pictures import sentences, timeline_text
-from exhume.pictures.scene import Scene
-from exhume.pictures.timeline import timeline
+from exhume.diagnosis.findings.kind import COSTS
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.render import sentences, timeline_text
+from exhume.render.scene import Scene
+from exhume.render.timeline import timeline
 from exhume.text import printable
 
 MOST_LINES = 50

@@ -11,7 +11,7 @@ from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
-    from exhume.profile.exporting.subject import Subject
+    from exhume.exports.subject import Subject
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Recording
     from exhume.recording.tally import Tally
@@ -108,7 +108,7 @@ def table_filters(table: str) -> frozenset[str]:
 
 
 def _subject(folder: "Folder", window: moments.Window) -> "Subject":
-    from exhume.profile.exporting.subject import Subject
+    from exhume.exports.subject import Subject
 
     hz, event = folder.about.get("hz"), folder.about.get("event")
     return Subject(
@@ -122,7 +122,7 @@ def _subject(folder: "Folder", window: moments.Window) -> "Subject":
 
 
 def _profile(args: argparse.Namespace, folder: "Folder", window: moments.Window) -> "tuple[Tally, Recording]":
-    from exhume.pictures.flame import select
+    from exhume.render.flame import select
 
     tally, dictionaries = folder.profile(window.start, window.end, args.cpu)
     tally = select(tally, dictionaries, args.cpu, args.comm, args.pid, args.cgroup)
@@ -132,8 +132,8 @@ def _profile(args: argparse.Namespace, folder: "Folder", window: moments.Window)
 
 
 def _folded(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
-    from exhume.pictures.flame import plant
-    from exhume.pictures.folded import folded
+    from exhume.render.flame import plant
+    from exhume.render.folded import folded
 
     progress(0.1)
     tally, dictionaries = _profile(args, folder, window)
@@ -146,7 +146,7 @@ def _folded(args: argparse.Namespace, folder: "Folder", window: moments.Window, 
 
 
 def _pprof(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
-    from exhume.profile.exporting import pprof
+    from exhume.exports import pprof
 
     progress(0.1)
     tally, dictionaries = _profile(args, folder, window)
@@ -161,7 +161,7 @@ def _pprof(args: argparse.Namespace, folder: "Folder", window: moments.Window, o
 
 
 def _speedscope(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
-    from exhume.profile.exporting import speedscope
+    from exhume.exports import speedscope
     from exhume.recording.tally import Tally
 
     progress(0.1)
@@ -186,7 +186,7 @@ def _speedscope(args: argparse.Namespace, folder: "Folder", window: moments.Wind
 
 
 def _perfetto(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
-    from exhume.profile.exporting import perfetto
+    from exhume.exports import perfetto
 
     if args.comm or args.pid is not None or args.cgroup:  # a trace of counters alone is not what was asked for
         _profile(args, folder, window)
@@ -195,7 +195,7 @@ def _perfetto(args: argparse.Namespace, folder: "Folder", window: moments.Window
 
 
 def _firefox(args: argparse.Namespace, folder: "Folder", window: moments.Window, out: Out, progress: "Progress") -> str:
-    from exhume.profile.exporting import firefox
+    from exhume.exports import firefox
     from exhume.recording.chosen import loaded
 
     progress(0.1)

@@ -37,7 +37,7 @@ def refuse(parser: argparse.ArgumentParser, why: str) -> None:
 
 
 def cpus(text: str) -> tuple[int, ...]:
-    from exhume.node.cpu_list import cpu_list
+    from exhume.host.cpu_list import cpu_list
 
     found = cpu_list(text.encode("utf-8", "replace"))
     if not found:

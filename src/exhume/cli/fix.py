@@ -11,10 +11,10 @@ from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused,
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
+    from exhume.diagnosis.report import Report
     from exhume.remedy.carry_out import Event, Outcome, Tell
     from exhume.remedy.node import Node
     from exhume.remedy.plan_model import Plan
-    from exhume.verdict.report import Report
 
 DESCRIPTION = """\
 Makes a plan of what would put the node right, prints it, and changes nothing. --apply carries it out, written down step by step
@@ -151,9 +151,9 @@ def _nothing(plan: "Plan", report: "Report | None") -> tuple[str, int]:
 
 def _plan(args: argparse.Namespace, node: "Node", report: "Report | None") -> "Plan":
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.host.systemd.units import read_units
     from exhume.image.directory import Directory
-    from exhume.image.systemd.units import read_units
     from exhume.remedy.plan import Planner, Wishes
     from exhume.remedy.protected_plan import known_agents
     from exhume.remedy.protected_units import Protection
@@ -193,9 +193,9 @@ def _report(args: argparse.Namespace, target: str) -> "Report | None":
 
 def _same_node(args: argparse.Namespace, report: "Report") -> None:
     """Another node's report may be read here, to see what would be done; what is done here must be for this one's own."""
-    from exhume.node.cgroups import Tree
-    from exhume.node.facts import facts
-    from exhume.node.root import Root
+    from exhume.host.cgroups import Tree
+    from exhume.host.root import Root
+    from exhume.sources.facts import facts
 
     root = Root(args.host)
     here = facts(root, Tree(root).layout)

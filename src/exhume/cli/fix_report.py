@@ -9,7 +9,7 @@ from exhume.errors import UsageError
 from exhume.text import from_json, from_path, printable
 
 if TYPE_CHECKING:
-    from exhume.verdict.report import Report
+    from exhume.diagnosis.report import Report
 
 LARGEST = 64 << 20
 
@@ -17,7 +17,7 @@ LARGEST = 64 << 20
 def from_node(args: argparse.Namespace) -> "Report":
     from exhume.cli.check import LONGEST_NS, SHORTEST_NS, look
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
         raise UsageError("--for must be between 200ms and 10m")
@@ -32,7 +32,7 @@ def from_file(args: argparse.Namespace) -> "Report":
 
 
 def _read(args: argparse.Namespace) -> "Report":
-    from exhume.verdict.report import from_json as report_of
+    from exhume.diagnosis.report import from_json as report_of
 
     try:
         raw = budget.read(args.report, LARGEST)
@@ -50,9 +50,9 @@ def _diagnosed(args: argparse.Namespace) -> "Report":
     from exhume.cli.opening import place
     from exhume.cli.terminal import Progress
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.diagnose import diagnose_folder
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
-    from exhume.verdict.diagnose import diagnose_folder
 
     thresholds = section(load(args.config), "thresholds", Thresholds)
     progress = Progress("reading the recording")

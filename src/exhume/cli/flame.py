@@ -8,9 +8,9 @@ from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.pictures.flame import Node, Tree
     from exhume.recording.folder import Folder
     from exhume.recording.tally import Tally
+    from exhume.render.flame import Node, Tree
 
 DESCRIPTION = """\
 Draws where the cores of a node were, as a flame graph of any window of a recording: hours, or the 300 ms around a reset.
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sum((args.folded, args.json, args.output is not None)) > 1:
         raise UsageError("-o, --folded and --json are three ways to have the same: choose one")
-    from exhume.pictures.flame import plant, select
+    from exhume.render.flame import plant, select
 
     folder = opening.folder(args)
     window = moments.of_samples(moments.window(args, folder), folder.sampled)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(args: argparse.Namespace, folder: "Folder", window: moments.Window, tree: "Tree", tally: "Tally") -> None:
     if args.folded:
-        from exhume.pictures.folded import folded
+        from exhume.render.folded import folded
 
         for line in folded(tree.node()):
             sys.stdout.write(line + "\n")
@@ -86,8 +86,8 @@ def _print(args: argparse.Namespace, folder: "Folder", window: moments.Window, t
 
 
 def _picture(args: argparse.Namespace, folder: "Folder", window: moments.Window, tree: "Tree", tally: "Tally") -> str:
-    from exhume.pictures.flame import walk
-    from exhume.pictures.flame_svg import LEAST, svg
+    from exhume.render.flame import walk
+    from exhume.render.flame_svg import LEAST, svg
 
     root = tree.node(LEAST)
     hidden = len(tree) - sum(1 for _ in walk(root)) + 1
@@ -97,7 +97,7 @@ def _picture(args: argparse.Namespace, folder: "Folder", window: moments.Window,
 def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, root: "Node") -> None:
     import json
 
-    from exhume.pictures.flame_json import as_json
+    from exhume.render.flame_json import as_json
 
     head = {
         "schema": "exhume.flame/1",
@@ -120,7 +120,7 @@ def _print_text(args: argparse.Namespace, folder: "Folder", window: moments.Wind
     import shutil
 
     from exhume.cli.terminal import Style, width, wrap
-    from exhume.pictures.flame_text import LEAST, render
+    from exhume.render.flame_text import LEAST, render
     from exhume.text import printable
 
     root = tree.node(LEAST)

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _opened(args: argparse.Namespace) -> "Fleet":
     from exhume.cli.terminal import Progress
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.fleet import sources
 
     engine = fleet_engine.of(args)

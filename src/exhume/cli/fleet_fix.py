@@ -110,7 +110,7 @@ def _nodes(args: argparse.Namespace) -> list[str]:
         return [name.strip() for name in args.nodes.split(",") if name.strip()]
     from exhume.cli.terminal import Progress
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.fleet import sources
 
     progress = Progress("reading")

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from exhume.cli.terminal import Progress
     from exhume.config import load as settings
     from exhume.config import section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.fleet import jobs_sources
     from exhume.fleet.jobs import as_json, explain
     from exhume.fleet.jobs_directory import load

@@ -10,8 +10,8 @@ from exhume.errors import EXIT_HEALTHY, ExhumeError, UsageError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.pictures.flame import Node
     from exhume.recording.folder import Folder
+    from exhume.render.flame import Node
 
 DESCRIPTION = """\
 One flame graph over the recordings of many nodes: of all of them whole, or of the time around every event of a kind, as
@@ -99,12 +99,12 @@ def _gathered(args: argparse.Namespace, paths: list[str], kind: str | None) -> "
 
 def _one(args: argparse.Namespace, root: "Node", told: str) -> None:
     if args.output:
-        from exhume.pictures.flame_svg import svg
+        from exhume.render.flame_svg import svg
 
         _write(args.output, svg(root, "a fleet", told))
         return
     from exhume.cli.terminal import Style, width
-    from exhume.pictures.flame_text import render
+    from exhume.render.flame_text import render
 
     style = Style(sys.stdout)
     print(style(told, "bold") + "\n")
@@ -112,11 +112,11 @@ def _one(args: argparse.Namespace, root: "Node", told: str) -> None:
 
 
 def _difference(args: argparse.Namespace, sick: "Node", healthy: "Node", told: str) -> None:
-    from exhume.pictures.flame_compared import Compared
+    from exhume.render.flame_compared import Compared
 
     compared = Compared(sick, healthy, None, None)
     if args.output:
-        from exhume.pictures.flame_html import page
+        from exhume.render.flame_html import page
 
         _write(args.output, page(compared, told))
         return

@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from exhume.cli.terminal import Progress
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.fleet import sources
     from exhume.fleet.status import as_json, status
 

@@ -11,10 +11,10 @@ from exhume.errors import UsageError
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
-    from exhume.node.root import Root
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.host.root import Root
+    from exhume.image.gate_model import Check, Gate, Options
     from exhume.recording.recording import Recording
-    from exhume.verdict.gate_model import Check, Gate, Options
 
 DESCRIPTION = """\
 For image pipelines: watches a test instance of a new image and says whether it may go out.
@@ -75,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     options = _options(args)
     for path in filter(None, (args.junit, args.sarif)):
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> "Options":
-    from exhume.verdict.gate_model import Options
+    from exhume.image.gate_model import Options
 
     if not SHORTEST_NS <= args.soak_ns <= LONGEST_NS:
         raise UsageError("--for must be between 2s and 7d")
@@ -112,10 +112,10 @@ def _options(args: argparse.Namespace) -> "Options":
 
 def _node(args: argparse.Namespace, options: "Options", thresholds: "Thresholds") -> "Gate":
     from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
+    from exhume.host.root import Root
+    from exhume.image.gate import judge_node
+    from exhume.image.gate_growth import certain
     from exhume.recorder.soak import soak
-    from exhume.verdict.gate import judge_node
-    from exhume.verdict.gate_growth import certain
 
     _there(Root(args.host), options.under)
     more = _by_files(args, args.host) if args.policy else ()
@@ -136,7 +136,7 @@ def _node(args: argparse.Namespace, options: "Options", thresholds: "Thresholds"
 
 def _there(root: "Root", under: str) -> None:
     """A place that does not exist is quiet for ever: nothing may pass for having been misspelt."""
-    from exhume.node.cgroups import Tree
+    from exhume.host.cgroups import Tree
 
     hierarchy = Tree(root).layout.of("memory") if under != "/" else None
     if hierarchy is not None and not root.exists(hierarchy.path + under):
@@ -144,7 +144,7 @@ def _there(root: "Root", under: str) -> None:
 
 
 def _image(args: argparse.Namespace, options: "Options") -> "Gate":
-    from exhume.verdict.gate_model import Gate
+    from exhume.image.gate_model import Gate
 
     path = args.root if args.root is not None else args.image
     if args.root is not None and not os.path.isdir(path):
@@ -156,8 +156,8 @@ def _by_files(args: argparse.Namespace, path: str) -> "tuple[Check, ...]":
     """What will start, by the files of a root or an image."""
     from exhume.cli.audit import opened, read_policy
     from exhume.cli.terminal import Progress
-    from exhume.verdict.audit_tree import audit_tree
-    from exhume.verdict.gate_image import image_checks
+    from exhume.image.audit_tree import audit_tree
+    from exhume.image.gate_image import image_checks
 
     policy = read_policy(args.policy) if args.policy else None
     progress = Progress("reading")
@@ -174,20 +174,20 @@ def _show(args: argparse.Namespace, gate: "Gate") -> None:
     from exhume import __version__
     from exhume.cli.gate_text import render, results
     from exhume.cli.terminal import Style, width
-    from exhume.verdict.gate_model import as_json
+    from exhume.image.gate_model import as_json
 
     told = results(gate)
     if args.junit:
-        from exhume.pictures.junit import junit
+        from exhume.image.junit import junit
 
         _write(args.junit, junit(told, "gate", gate.soak_s))
     if args.sarif:
-        from exhume.pictures.sarif import sarif
+        from exhume.image.sarif import sarif
 
         _write(args.sarif, json.dumps(sarif(told, __version__, args.source), indent=1) + "\n")
     text = json.dumps(as_json(gate), indent=1) + "\n" if args.json else render(gate, Style(sys.stdout), width(sys.stdout))
     if args.github:
-        from exhume.pictures.annotations import annotations, harmless
+        from exhume.image.annotations import annotations, harmless
 
         # The runner looks for commands on both streams, and what is on stdout with --json is for a program.
         (sys.stderr if args.json else sys.stdout).write(annotations(told, args.source))

@@ -1,10 +1,10 @@
 """The gate's judgement for people, and in the neutral form that pipelines' formats are made from."""
 
 from exhume.cli.terminal import Style, wrap
-from exhume.pictures.results import Level, Result
+from exhume.image.gate_growth import duration
+from exhume.image.gate_model import Check, Gate, Status
+from exhume.image.results import Level, Result
 from exhume.text import printable
-from exhume.verdict.gate_growth import duration
-from exhume.verdict.gate_model import Check, Gate, Status
 
 _WORDS: dict[Status, tuple[str, str]] = {
     "passed": ("PASSED", "green"),

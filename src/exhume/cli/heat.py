@@ -10,10 +10,10 @@ from exhume.cli.complaints import Complaint, chosen, complaints
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.pictures.heat import Saturated, Seen
     from exhume.recording.choice import Choice
     from exhume.recording.folder import Folder
     from exhume.recording.summary import Summary
+    from exhume.render.heat import Saturated, Seen
 
 DESCRIPTION = """\
 Shows when the cores were busy: a subsecond-offset heat map. A column is a second, read upwards from its begin; a stripe
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     span = (window.start, window.end) if args.json else (first, last)
     summary = chosen.summary(folder, *span, choice)
     if args.cpu is not None:
-        from exhume.pictures.heat import of_cores
+        from exhume.render.heat import of_cores
 
         args.cpu = _there(args, set(summary.core.tolist()))
         summary = of_cores(summary, args.cpu)
@@ -114,9 +114,9 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
 
     from exhume.cli.info import ranges
     from exhume.cli.terminal import Style
-    from exhume.pictures.heat import aligned, of_cores, offset_map, saturated
-    from exhume.pictures.heat_text import offset_lines
     from exhume.recording.summary import between
+    from exhume.render.heat import aligned, of_cores, offset_map, saturated
+    from exhume.render.heat_text import offset_lines
 
     style = Style(sys.stdout)
     first, seconds = _whole_seconds(folder, window)
@@ -148,9 +148,9 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     import shutil
 
     from exhume.cli.terminal import Style
-    from exhume.pictures.heat import aligned, core_map, saturated
-    from exhume.pictures.heat_text import LEFT, core_lines
     from exhume.recording.summary import between
+    from exhume.render.heat import aligned, core_map, saturated
+    from exhume.render.heat_text import LEFT, core_lines
 
     style = Style(sys.stdout)
     first, seconds = _whole_seconds(folder, window)
@@ -185,7 +185,7 @@ def _print_events(folder: "Folder", found: list[Complaint]) -> None:
 
 
 def _print_runs(args: argparse.Namespace, folder: "Folder", marks: "list[Saturated]") -> None:
-    from exhume.pictures.heat_text import runs
+    from exhume.render.heat_text import runs
 
     found = runs(marks)
     if not found:
@@ -213,8 +213,8 @@ def _name(args: argparse.Namespace) -> str:
 def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
     import json
 
-    from exhume.pictures.heat import of_cores, offsets_together, saturated
     from exhume.recording.summary import CLASSES
+    from exhume.render.heat import of_cores, offsets_together, saturated
 
     first = window.start // SECOND * SECOND
     seconds = -(-(window.end - first) // SECOND)
@@ -264,7 +264,7 @@ def _whole(real_ns: int) -> int:
 
 
 def _shown(args: argparse.Namespace, seconds: int) -> int:
-    from exhume.pictures.heat_text import LEFT
+    from exhume.render.heat_text import LEFT
 
     return min(seconds, _columns(args) - LEFT)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.recorder.foreign import Brought
-    from exhume.recording.incoming import Anchor
+    from exhume.imports.foreign import Brought
+    from exhume.imports.incoming import Anchor
 
 DESCRIPTION = """\
 Makes a recording of what you already have: perf.data, the text of perf script, folded stacks, dmesg or syslog text,
@@ -54,7 +54,7 @@ def choices(parser: argparse.ArgumentParser) -> None:
 
 def anchor(text: str) -> "Anchor":
     from exhume.cli.moments import SECOND, moment
-    from exhume.recording.incoming import Anchor
+    from exhume.imports.incoming import Anchor
 
     found = _GIVEN.fullmatch(text.strip())
     if found is not None:
@@ -112,7 +112,7 @@ def _remove(path: str, there: bool) -> None:
     """What was begun and came to nothing. A directory that was there, and empty, stays as it was."""
     import os
 
-    from exhume.recorder.importing import remove
+    from exhume.imports.importing import remove
 
     if not there:
         remove(path)
@@ -127,8 +127,8 @@ def _remove(path: str, there: bool) -> None:
 
 def bring_in(args: argparse.Namespace, files: list[str], directory: str, whose: bool = True, kept: bool = True) -> "Brought":
     from exhume.cli.terminal import Progress
-    from exhume.recorder.importing import bring_in as bring
-    from exhume.recording.incoming import Wanted
+    from exhume.imports.importing import bring_in as bring
+    from exhume.imports.incoming import Wanted
 
     which = str(args.boot or "")
     wanted = Wanted(args.event, not args.no_symbols, whose, which)

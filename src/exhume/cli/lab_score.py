@@ -77,9 +77,9 @@ def _score(args: argparse.Namespace, scenario: "Scenario", times: int, keep: Pat
 
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
+    from exhume.diagnosis.report import as_json
     from exhume.lab.scenario import Settings
     from exhume.lab.score import place, score_run, scored
-    from exhume.verdict.report import as_json
 
     settings = Settings(args.window_ns / 1e9, args.scale)
     runs: list[Run] = []

@@ -10,9 +10,9 @@ from exhume.errors import UsageError
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
+    from exhume.diagnosis.latency import LatencyReport
     from exhume.recorder.latency import Options
     from exhume.recorder.latency_told import Told
-    from exhume.verdict.latency import LatencyReport
 
 DESCRIPTION = """\
 Measures how late the kernel serves its network devices, softirqs and threads, and names who holds the core meanwhile.
@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace) -> int:
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
+    from exhume.diagnosis.latency import latency_report
+    from exhume.host.root import Root
     from exhume.recorder.latency_alone import LatencyAlone
-    from exhume.verdict.latency import latency_report
 
     progress = Progress("watching")
     told = _Teller(args, progress) if args.watch or args.verbose else None
@@ -98,8 +98,8 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _recorded(args: argparse.Namespace) -> int:
+    from exhume.diagnosis.latency import latency_report
     from exhume.recording.folder import Folder
-    from exhume.verdict.latency import latency_report
 
     recording = Folder(args.recording).load(tables=("latency", "events", "counters", "sources", "anchors"))
     report = latency_report(recording, args.device, args.threshold / 1e6)
@@ -153,7 +153,7 @@ def _show(args: argparse.Namespace, report: "LatencyReport") -> None:
     if args.json:
         import json
 
-        from exhume.verdict.latency import as_json
+        from exhume.diagnosis.latency import as_json
 
         print(json.dumps(as_json(report), indent=None if args.watch else 1), flush=True)
         return

@@ -5,12 +5,12 @@ from contextlib import suppress
 from functools import cache
 
 from exhume.cli.terminal import Style, wrap
-from exhume.node.latency.histogram import BUCKETS, percentile
-from exhume.pictures.histogram_text import axis, halved, strip
+from exhume.diagnosis.latency import LatencyReport, ProbeSeen, StallSeen
 from exhume.recorder.latency import SOURCES
 from exhume.recording.source_state import Gap, Reasons, Weaker
+from exhume.render.histogram_text import axis, halved, strip
+from exhume.sources.latency.histogram import BUCKETS, percentile
 from exhume.text import printable
-from exhume.verdict.latency import LatencyReport, ProbeSeen, StallSeen
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
 _STAGES = {

@@ -112,7 +112,7 @@ def _plan(args: argparse.Namespace, client: "Client", found: "Document") -> "tup
     from exhume.cluster.drain import pods_of
     from exhume.cluster.fleet_limits import FleetLimits
     from exhume.cluster.pods import Allowed, has_gpu
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.remedy import plan_cluster
 
     if args.do == "quarantine":
@@ -145,7 +145,7 @@ def _journal(args: argparse.Namespace, found: "Document") -> "Node":
 
     from exhume.agent.leftovers import CLUSTER, user_state
     from exhume.cluster.client import connect
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.remedy.node import at
     from exhume.remedy.plan_cluster import is_here
 

@@ -5,9 +5,9 @@ its message, of which it keeps 80 bytes unless told otherwise (max_output_length
 """
 
 from exhume.cluster.conditions import KINDS
+from exhume.diagnosis.report import Report
 from exhume.errors import UsageError
 from exhume.text import printable
-from exhume.verdict.report import Report
 
 OK, NOT_OK, UNKNOWN = 0, 1, 2
 LONGEST = 80

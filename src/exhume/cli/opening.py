@@ -9,7 +9,7 @@ from exhume.errors import ExhumeError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.recorder.foreign import Brought
+    from exhume.imports.foreign import Brought
     from exhume.recording.folder import Folder
 
 _GZIP = b"\x1f\x8b"
@@ -56,7 +56,7 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     path = place(args.recording)
     if not whose and (seen := _at_a_glance(args, path)) is not None:
         return seen
-    from exhume.recorder.importing import importable
+    from exhume.imports.importing import importable
     from exhume.recording.folder import Folder
 
     if not importable(path) or (path != "-" and _nothing_in(path)):
@@ -76,14 +76,14 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
 def _at_a_glance(args: argparse.Namespace, path: str) -> "Folder | None":
     if args.boot or not os.path.isfile(path):
         return None
-    from exhume.recorder.glance import glance
-    from exhume.recording.incoming import Wanted
+    from exhume.imports.glance import glance
+    from exhume.imports.incoming import Wanted
 
     found = glance(path, Wanted(args.event, not args.no_symbols, whose=False), args.anchor)
     looked = found.look() if found is not None else None
     if looked is None:
         return None
-    from exhume.recorder.first_look import FirstLook
+    from exhume.imports.first_look import FirstLook
 
     for note in looked.notes:
         sys.stderr.write(f"exhume: {note}\n")
@@ -150,7 +150,7 @@ def _nothing_known(path: str, brought: "Brought") -> str:
 
 def _lines(path: str) -> int | None:
     """How many lines a file has; None where it cannot be read again. A line may be longer than memory."""
-    from exhume.recording.incoming import Input
+    from exhume.imports.incoming import Input
 
     if not os.path.isfile(path):
         return None

@@ -18,7 +18,7 @@ _INDENT = " " * 13
 
 
 def purge(args: argparse.Namespace) -> int:
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.remedy.purging import Purging
 
     with Purging(Root(args.host), args.under) as purging:

@@ -11,11 +11,11 @@ from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused,
 from exhume.python import python
 
 if TYPE_CHECKING:
+    from exhume.diagnosis.report import Report
     from exhume.recorder.flight import Status
     from exhume.recorder.trigger import Trigger
     from exhume.recorder.verdicts import Verdicts
     from exhume.recording.writer import Writer
-    from exhume.verdict.report import Report
 
 DESCRIPTION = """\
 Records the node: stack samples of every core, its CPU time ten times a second, memory cgroups, pressure, reclaim, network,
@@ -99,9 +99,9 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
 
     from exhume.cli.record_trigger import trigger
     from exhume.cli.stopping import Stopping
-    from exhume.node.root import Root
-    from exhume.profile.memory import in_one_place
+    from exhume.host.root import Root
     from exhume.recorder.flight import Flight, Options
+    from exhume.sources.sampling.memory import in_one_place
 
     # Arrow's own allocator keeps what sealing needs, once a minute, for good; the C library can be made to give it back.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -220,7 +220,7 @@ class _Watch:
         if self.batches % 50 == 0:
             import gc
 
-            from exhume.profile.memory import give_back
+            from exhume.sources.sampling.memory import give_back
 
             gc.collect()
             give_back()

@@ -10,10 +10,10 @@ from exhume.python import python
 from exhume.text import printable
 
 if TYPE_CHECKING:
+    from exhume.diagnosis.report import Report
     from exhume.recorder.trigger import Incident, Trigger
     from exhume.recorder.verdicts import Case, Verdicts
     from exhume.recording.recording import Node, Recording
-    from exhume.verdict.report import Report
 
 ANY = "any"
 
@@ -22,7 +22,7 @@ def kinds_of(text: str | None) -> tuple[str, ...]:
     """`any` is every symptom, and everything that hurts a node by being there."""
     if text is None:
         return ()
-    from exhume.findings.registry import CAUSES, PAINS, SYMPTOMS, TENANTS
+    from exhume.diagnosis.findings.registry import CAUSES, PAINS, SYMPTOMS, TENANTS
 
     known = (*SYMPTOMS, *CAUSES, *TENANTS)
     named = tuple(kind.strip() for kind in text.split(",") if kind.strip())
@@ -39,8 +39,8 @@ def trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "
     if not kinds:
         return None
     from exhume.config import load, section
-    from exhume.findings.registry import examine
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.registry import examine
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recorder.trigger import Incident, Trigger
 
     thresholds = section(load(args.config), "thresholds", Thresholds)
@@ -58,8 +58,8 @@ def trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "
 
 def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts[Report]":
     """`line`: there is a progress line to be cleared first."""
+    from exhume.diagnosis.report import from_json
     from exhume.recorder.verdicts import WINDOW_S, Verdicts
-    from exhume.verdict.report import from_json
 
     command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json")
     command += ["--config", args.config] if args.config else []
@@ -90,7 +90,7 @@ def json_line(case: "Case", report: "Report") -> str:
     import json
     import time
 
-    from exhume.verdict.report import as_json
+    from exhume.diagnosis.report import as_json
 
     incident = case.incident
     told: dict[str, Any] = {

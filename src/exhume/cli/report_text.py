@@ -3,10 +3,10 @@
 import re
 
 from exhume.cli.terminal import Style, wrap
-from exhume.findings.model import Facts, Finding
-from exhume.pictures import sentences
+from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.diagnosis.report import Report, Source, Verdict
+from exhume.render import sentences
 from exhume.text import sentence
-from exhume.verdict.report import Report, Source, Verdict
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -10,7 +10,7 @@ from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
     from exhume.agent.leftovers import Left
-    from exhume.node.root import Root
+    from exhume.host.root import Root
 
 DESCRIPTION = """\
 Lists what exhume left on this node beside its own program (recordings, settings, the agent's unit, the journal of what was

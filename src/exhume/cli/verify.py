@@ -10,7 +10,7 @@ from exhume.cli.duration import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.recording import Recording
     from exhume.remedy.proof import Proof
 
@@ -79,7 +79,7 @@ def proven(args: argparse.Namespace) -> "Proof":
     """The proof that is asked for, kept for the checklist where it is of this node as it is now."""
     from exhume.cli.verify_before import before, recorded
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.remedy.proof import prove
 
     thresholds = section(load(args.config), "thresholds", Thresholds)
@@ -107,7 +107,7 @@ def recorder_dir(host: str) -> str:
 
 def keep_with_fix(host: str, proof: "Proof", identity: str = "") -> None:
     """With the application that is named, or with the last one of the node."""
-    from exhume.node.root import Root
+    from exhume.host.root import Root
     from exhume.remedy.node import Node
     from exhume.remedy.operations import Operations
     from exhume.remedy.proof_gathered import keep_with
@@ -131,11 +131,11 @@ def _tell_other(before: "Recording | None", hostname: str, what: str) -> None:
 
 def _live(args: argparse.Namespace, before: "Recording | None", thresholds: "Thresholds") -> "Proof":
     from exhume.cli.stopping import Stopping
-    from exhume.node.cgroups import Tree
-    from exhume.node.facts import facts
-    from exhume.node.root import Root
+    from exhume.host.cgroups import Tree
+    from exhume.host.root import Root
     from exhume.remedy.proof import prove
     from exhume.remedy.proof_live import watch
+    from exhume.sources.facts import facts
 
     if not os.path.exists(os.path.join(args.host, "proc/stat")):
         raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")

@@ -10,7 +10,7 @@ from exhume.cli import moments
 from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Recording
 
@@ -145,7 +145,7 @@ def _last_of_boots(path: str, thresholds: "Thresholds", boots: int) -> "tuple[Fo
 
 def _last_incident(folder: "Folder", thresholds: "Thresholds") -> tuple[int, int] | None:
     from exhume.cli.terminal import Progress
-    from exhume.verdict.diagnose import AFTER, BEFORE, diagnose_folder
+    from exhume.diagnosis.diagnose import AFTER, BEFORE, diagnose_folder
 
     progress = Progress("looking for the incident")
     try:

@@ -12,8 +12,8 @@ from exhume.errors import ExhumeError, UsageError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
-    from exhume.recorder.glance import Glance
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.imports.glance import Glance
     from exhume.recording.folder import Folder
     from exhume.web.bringing import Bringing
     from exhume.web.listening import Listening
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     coming = _coming(args) if _can_be_looked_at(args) else None
     try:
         from exhume.config import load, section
-        from exhume.findings.thresholds import Thresholds
+        from exhume.diagnosis.findings.thresholds import Thresholds
         from exhume.web.listening import Listening
 
         thresholds = section(load(args.config), "thresholds", Thresholds)
@@ -109,7 +109,7 @@ def _look_for_modules() -> None:
 
 def _can_be_looked_at(args: argparse.Namespace) -> bool:
     """A single perf.data, of which a first look can be shown while it is imported."""
-    from exhume.recorder.glance import begins_as_one
+    from exhume.imports.glance import begins_as_one
 
     return len(args.recording) == 1 and not args.boot and begins_as_one(args.recording[0])
 
@@ -136,8 +136,8 @@ def _coming(args: argparse.Namespace) -> "Bringing":
     from exhume.web.bringing import Bringing
 
     def look() -> "Glance | None":
-        from exhume.recorder.glance import glance
-        from exhume.recording.incoming import Wanted
+        from exhume.imports.glance import glance
+        from exhume.imports.incoming import Wanted
 
         return glance(args.recording[0], Wanted(args.event, not args.no_symbols), args.anchor)
 
@@ -150,7 +150,7 @@ def _looked(args: argparse.Namespace, coming: "Bringing") -> _Shown:
     if looked is None:
         sys.stderr.write(f"exhume: {printable(args.recording[0])} is imported before anything of it can be shown\n")
         return _Shown(*_folder(args))
-    from exhume.recorder.first_look import FirstLook
+    from exhume.imports.first_look import FirstLook
 
     return _Shown(FirstLook(looked), os.path.basename(os.path.abspath(looked.path)), coming)
 
@@ -172,7 +172,7 @@ def _folder(args: argparse.Namespace) -> "tuple[Folder, str]":
 def _together(args: argparse.Namespace, files: list[str]) -> "Folder":
     from exhume.cli.importing import bring_in
     from exhume.cli.scratch import until_exit
-    from exhume.recorder.importing import importable
+    from exhume.imports.importing import importable
     from exhume.recording.folder import Folder
 
     ours = [file for file in files if not importable(file)]

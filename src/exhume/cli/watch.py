@@ -9,8 +9,8 @@ from collections import deque
 from exhume.cli.check import CODES, look, print_json
 from exhume.cli.report_text import render, safe
 from exhume.cli.terminal import Style, width, wrap
-from exhume.findings.thresholds import Thresholds
-from exhume.verdict.report import Report
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report
 
 # Changes that stay on the screen, so that one is not missed by looking away for a round.
 _RECENT = 8

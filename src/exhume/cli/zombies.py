@@ -9,8 +9,8 @@ from exhume.errors import UsageError
 from exhume.text import printable
 
 if TYPE_CHECKING:
-    from exhume.findings.thresholds import Thresholds
-    from exhume.verdict.zombies import ZombieReport
+    from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.diagnosis.zombies import ZombieReport
 
 DESCRIPTION = """\
 Names every zombie (dying) memory cgroup: where it lived, whose it was, what pins it, what it costs.
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from exhume.config import load, section
-    from exhume.findings.thresholds import Thresholds
+    from exhume.diagnosis.findings.thresholds import Thresholds
 
     if args.follow_ns is not None and not 10**9 <= args.follow_ns <= 3600 * 10**9:
         raise UsageError("--follow must be between 1s and 1h")
@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
 
 def look(args: argparse.Namespace, thresholds: "Thresholds") -> "ZombieReport":
     from exhume.cli.terminal import Progress
-    from exhume.node.root import Root
+    from exhume.diagnosis.zombies import zombie_report
+    from exhume.host.root import Root
     from exhume.recorder.zombies import record_zombies
-    from exhume.verdict.zombies import zombie_report
 
     progress = Progress("following")
     try:
@@ -106,7 +106,7 @@ def show(args: argparse.Namespace, report: "ZombieReport") -> None:
     if args.json:
         import json
 
-        from exhume.verdict.zombies import as_json
+        from exhume.diagnosis.zombies import as_json
 
         print(json.dumps(as_json(report), indent=None if args.watch else 1), flush=True)
         return

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from exhume.cli.terminal import Style, wrap
-from exhume.node.owners import owner as owner_of
-from exhume.node.zombie_holders import Holder
+from exhume.diagnosis.zombies import Group, ZombieReport
+from exhume.host.owners import owner as owner_of
+from exhume.sources.zombie_holders import Holder
 from exhume.text import printable, size
-from exhume.verdict.zombies import Group, ZombieReport
 
 MOST_SHOWN = 15
 

@@ -9,8 +9,8 @@ from exhume import __version__
 from exhume.fleet import words
 from exhume.fleet.cohorts import Cohort, Cohorts
 from exhume.fleet.dose import Dose
-from exhume.pictures.report_style import STYLE
 from exhume.remedy.criteria_statistics import share_bounds
+from exhume.render.report_style import STYLE
 from exhume.text import printable
 
 _WIDTH, _LABEL, _BAR, _ROW = 1200, 520, 560, 34

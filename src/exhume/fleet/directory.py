@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exhume import budget
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched

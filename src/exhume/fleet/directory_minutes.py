@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.model import MINUTES
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHORTEST: Final = 5
 RESETS: Final = 3
 BAD: Final = 10
-STALL_MS: Final = 1000  # findings/thresholds.py: a stall is critical from there on
+STALL_MS: Final = 1000  # diagnosis/findings/thresholds.py: a stall is critical from there on
 SATURATED_MS: Final = 3000
 
 # Boots that are nearer to each other than this are one whose time was worked out anew, from a clock and an uptime.

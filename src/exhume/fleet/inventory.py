@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from exhume import budget
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
 from exhume.fleet.sources_judging import Figures, judge

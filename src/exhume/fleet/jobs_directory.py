@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from exhume import budget
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.directory import connect, files, reader
 from exhume.fleet.directory_minutes import SATURATED_MS, STALL_MS
 from exhume.fleet.engine import Engine, Progress, chosen, watched

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from exhume.pictures.flame import Kind, Node, plant
 from exhume.recording.folder import Folder
+from exhume.render.flame import Kind, Node, plant
 
 Window = tuple[int, int]
 # So deep is a tree at most: what is deeper hangs on the last frame.

@@ -6,8 +6,8 @@ have vanished are seen as well.
 
 from collections.abc import Callable
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.model import Fleet
 from exhume.fleet.prometheus_http import Client
 from exhume.fleet.prometheus_names import BY, Names

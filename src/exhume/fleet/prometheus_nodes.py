@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Node
 from exhume.fleet.prometheus_names import NAMING, Names
 from exhume.fleet.prometheus_reply import Floats, Series

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnosis.diagnose import diagnose_folder
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Fleet, Node
 from exhume.fleet.sources_judging import DAY_S, Figures, judge
 from exhume.fleet.statistics import slope
@@ -15,7 +16,6 @@ from exhume.recording import layout
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.text import printable
-from exhume.verdict.diagnose import diagnose_folder
 
 # Directories below the one that was named in which recordings are looked for: DIR/ZONE/NODE/recording.
 DEPTH = 4
@@ -23,7 +23,7 @@ DEPTH = 4
 _SHORTEST_S = 300.0
 _POINTS = 48
 _RESETS = ("nic-reset-done", "nic-reset-failed", "nic-tx-timeout")
-# Lines about one reset are closer than this (findings/nic_reset.py).
+# Lines about one reset are closer than this (diagnosis/findings/nic_reset.py).
 _SAME_NS = 60 * 10**9
 _MOST_UNITS = 400
 

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet import recordings
 from exhume.fleet.model import Fleet
 from exhume.fleet.recordings_fetched_errors import sentence

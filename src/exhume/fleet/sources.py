@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.findings.thresholds import Thresholds
 from exhume.fleet.model import Fleet
 from exhume.fleet.sources_join import join
 from exhume.text import printable

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from exhume.findings.forecast import PAIN, days_to_pain
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.forecast import PAIN, days_to_pain
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.directory_minutes import RESETS
 from exhume.fleet.model import Node
 from exhume.text import printable

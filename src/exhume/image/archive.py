@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from exhume.host.resolve import LONGEST, decode
+from exhume.host.tree import LARGEST, Entry, complain
 from exhume.image.folders import Budget, Folder, Leaf, find, folder_at
 from exhume.image.places import matters, wanted
-from exhume.image.resolve import LONGEST, decode
 from exhume.image.streams import Source
 from exhume.image.tar import Member, members
-from exhume.image.tree import LARGEST, Entry, complain
 from exhume.text import decode as shown_bytes
 from exhume.text import printable
 

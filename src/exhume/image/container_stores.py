@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from exhume.host.tree import Tree, complain
 from exhume.image import bolt
 from exhume.image.sqlite import Database
-from exhume.image.tree import Tree, complain
 from exhume.text import decode
 
 CONTAINERD = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"

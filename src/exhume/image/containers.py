@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from exhume.host.commands import shown
+from exhume.host.service import Restart, Service
+from exhume.host.tree import Tree, complain
 from exhume.image import quadlet
-from exhume.image.commands import shown
 from exhume.image.container_stores import CONTAINERD, MOST, containerd, podman
 from exhume.image.document import Malformed, at, from_json, string, words
-from exhume.image.model import Restart, Service
 from exhume.image.sysv import UNITS
-from exhume.image.tree import Tree, complain
 from exhume.text import decode, from_path, printable
 
 _DOCKERDS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/opt/bin/dockerd")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from exhume.image.commands import shown
+from exhume.host.commands import shown
+from exhume.host.service import Service
+from exhume.host.tree import Tree, complain
 from exhume.image.crontab import Job, Mistake, anacron_jobs, jobs
-from exhume.image.model import Service
 from exhume.image.sysv import UNITS
-from exhume.image.tree import Tree, complain
 from exhume.text import from_path, printable
 
 Dialect = Literal["debian", "cronie", "busybox", "systemd-cron"]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exhume.image.commands import shown
+from exhume.host.commands import shown
 from exhume.text import decode
 
 # special strings of crontab(5); entry.c of cronie and of Debian's cron

@@ -16,8 +16,8 @@ from typing import Final, Self
 
 from exhume import budget
 from exhume.errors import Unreadable, UsageError
-from exhume.image.resolve import LONGEST, decode, encode, open_by_steps, reopen, resolve
-from exhume.image.tree import LARGEST, MOST_NAMES, Entry, complain
+from exhume.host.resolve import LONGEST, decode, encode, open_by_steps, reopen, resolve
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.kernel.openat2 import open_in_root
 from exhume.text import from_path, printable
 
@@ -31,7 +31,7 @@ class NotRegular(OSError):
 
 
 class Directory:
-    """A Tree (image/tree.py). Close it, or use it in a `with`: it keeps descriptors of the directories last used."""
+    """A Tree (host/tree.py). Close it, or use it in a `with`: it keeps descriptors of the directories last used."""
 
     def __init__(self, path: str = "/", openat2: bool = True, most_names: int = MOST_NAMES) -> None:
         self.name = path

@@ -5,12 +5,12 @@ from collections import OrderedDict
 from typing import Final
 
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.resolve import LONGEST, decode, resolve
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.image.blocks import Blocks, Part, blocks_of
 from exhume.image.ext4 import MOUNT, ROOT, Ext4, Inode, is_ext
 from exhume.image.partitions import partitions
-from exhume.image.resolve import LONGEST, decode, resolve
 from exhume.image.streams import Damaged
-from exhume.image.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.text import from_path, printable
 
 _MOST_DIRECTORY: Final = 64 << 20  # bytes of a directory that are read: ext4's entries take 12 and up
@@ -39,7 +39,7 @@ _MARKS: Final = (
 
 
 class Disk:
-    """A Tree (image/tree.py) of an ext2, ext3 or ext4 file system."""
+    """A Tree (host/tree.py) of an ext2, ext3 or ext4 file system."""
 
     live = False
 

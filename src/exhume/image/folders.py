@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from exhume.image.resolve import decode, resolve
-from exhume.image.tree import MOST_NAMES, Entry, complain
+from exhume.host.resolve import decode, resolve
+from exhume.host.tree import MOST_NAMES, Entry, complain
 
 MOST_KEPT: Final = 128 << 20
 """Bytes, as counted below, that all folders of an image may take; half of them are for what matters."""

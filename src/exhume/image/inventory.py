@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from exhume.errors import ExhumeError
+from exhume.host.service import Inventory, Service
+from exhume.host.systemd.units import GONE, read_units
+from exhume.host.tree import Tree, complain
 from exhume.image import containers, cron, inventory_pods, packages, rc_local, static_pods, sysv
-from exhume.image.model import Inventory, Service
-from exhume.image.systemd.units import GONE, read_units
-from exhume.image.tree import Tree, complain
 from exhume.text import decode
 
 Progress = Callable[[float], None]

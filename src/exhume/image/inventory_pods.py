@@ -7,8 +7,8 @@ a DaemonSet is known by the form of its pods' names, which a Job's have too; wor
 import re
 from collections import defaultdict
 
-from exhume.image.model import Service
-from exhume.image.tree import Tree
+from exhume.host.service import Service
+from exhume.host.tree import Tree
 from exhume.text import from_json, from_path
 
 LOGS = "/var/log/pods"

@@ -1,14 +1,14 @@
 """An archive that has been read, as a Tree: everything is asked of memory."""
 
+from exhume.host.resolve import resolve
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.image.folders import Folder, Leaf, find, lookup
 from exhume.image.places import links_matter, wanted
-from exhume.image.resolve import resolve
-from exhume.image.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.text import from_path, printable
 
 
 class Kept:
-    """A Tree (image/tree.py) of what one pass over an archive kept."""
+    """A Tree (host/tree.py) of what one pass over an archive kept."""
 
     live = False
 

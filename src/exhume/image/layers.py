@@ -7,15 +7,15 @@ may have any order in it.
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from exhume.host.resolve import decode
+from exhume.host.tree import LARGEST
 from exhume.image.archive import Layer, Pass, hide
 from exhume.image.directory import Directory
 from exhume.image.folders import Budget, Folder, put_over
 from exhume.image.kept import Kept
 from exhume.image.manifests import clean, layer_names
-from exhume.image.resolve import decode
 from exhume.image.streams import Damaged, Plain, Source, Unpacked, packing
 from exhume.image.tar import BLOCK, members
-from exhume.image.tree import LARGEST
 from exhume.text import from_path, printable
 
 _MOST_DOCUMENTS: Final = 16 << 20

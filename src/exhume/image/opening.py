@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from exhume import budget
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.tree import Tree
 from exhume.image.archive import Pass
 from exhume.image.directory import Directory
 from exhume.image.disk import open_disk
@@ -15,7 +16,6 @@ from exhume.image.kept import Kept
 from exhume.image.layers import ArchiveBox, LayoutBox, read_layers, unpacked
 from exhume.image.streams import Plain, packing
 from exhume.image.tar import BLOCK, is_header
-from exhume.image.tree import Tree
 from exhume.text import from_path, printable
 
 

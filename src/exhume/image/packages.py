@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from exhume.host.tree import Tree
 from exhume.image import rpm
-from exhume.image.tree import Tree
 
 _DPKG = "/var/lib/dpkg"
 _APK = ("/usr/lib/apk/db/installed", "/lib/apk/db/installed")

@@ -5,7 +5,7 @@ Everything else is kept by name and kind alone, because units ask whether it is 
 
 from typing import Final
 
-from exhume.image.tree import LARGEST
+from exhume.host.tree import LARGEST
 
 _DATABASE: Final = 96 << 20
 

@@ -1,11 +1,11 @@
 """Quadlet files: podman's generator makes a service of each at boot (podman-systemd.unit(5)). It is modelled, never run."""
 
-from exhume.image.commands import shown
-from exhume.image.model import Service
-from exhume.image.systemd.manager import Defaults, read_defaults
-from exhume.image.systemd.start_limit import restart
-from exhume.image.systemd.unit_file import Sections, merge, parse
-from exhume.image.tree import Tree
+from exhume.host.commands import shown
+from exhume.host.service import Service
+from exhume.host.systemd.manager import Defaults, read_defaults
+from exhume.host.systemd.start_limit import restart
+from exhume.host.systemd.unit_file import Sections, merge, parse
+from exhume.host.tree import Tree
 from exhume.text import from_path
 
 # In this order; the first file of a name wins. podman-systemd.unit(5), "Podman rootful unit search path".

@@ -1,8 +1,8 @@
 """rc.local: the script that an administrator left behind. systemd runs it at boot, but only if it may be executed."""
 
-from exhume.image.commands import shown
-from exhume.image.model import Service
-from exhume.image.tree import Tree
+from exhume.host.commands import shown
+from exhume.host.service import Service
+from exhume.host.tree import Tree
 from exhume.text import decode
 
 # RC_LOCAL_PATH of systemd's build (meson_options.txt, rc-local): Debian has the first, Fedora and SUSE have had the others.

@@ -7,9 +7,9 @@ ndb, are not read, and that is said.
 
 import struct
 
-from exhume.image.resolve import LONGEST
+from exhume.host.resolve import LONGEST
+from exhume.host.tree import Tree, complain
 from exhume.image.sqlite import Database
-from exhume.image.tree import Tree, complain
 
 _PLACES = ("/usr/lib/sysimage/rpm", "/var/lib/rpm")
 DATABASES = tuple(f"{place}/rpmdb.sqlite" for place in _PLACES)

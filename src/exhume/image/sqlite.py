@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from exhume.image.tree import Tree, complain
+from exhume.host.tree import Tree, complain
 from exhume.text import from_path, printable
 
 LARGEST = 96 << 20

@@ -7,11 +7,11 @@ KubeletConfiguration, kubelet.config.k8s.io/v1beta1). What counts there is the r
 import re
 from typing import Any
 
-from exhume.image.commands import shown
+from exhume.host.commands import shown
+from exhume.host.service import Restart, Service
+from exhume.host.tree import Tree, complain
 from exhume.image.document import LARGEST, Malformed, at, parse, string, words
-from exhume.image.model import Restart, Service
 from exhume.image.sysv import UNITS
-from exhume.image.tree import Tree, complain
 from exhume.text import decode, from_path, printable
 
 DEFAULT = "/etc/kubernetes/manifests"  # kubeadm's (constants.go, ManifestsSubDirName)

@@ -5,9 +5,9 @@ The generator is not run; its rules are those of systemd-sysv-generator(8) and s
 
 import re
 
-from exhume.image.model import Service
-from exhume.image.systemd.places import SYSTEM
-from exhume.image.tree import Tree
+from exhume.host.service import Service
+from exhume.host.systemd.places import SYSTEM
+from exhume.host.tree import Tree
 from exhume.text import decode, from_path
 
 SCRIPTS = "/etc/init.d"

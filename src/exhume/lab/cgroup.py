@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from exhume.errors import Refused
-from exhume.node.cgroups import Hierarchy, layout
-from exhume.node.root import Root
+from exhume.host.cgroups import Hierarchy, layout
+from exhume.host.root import Root
 
 _PATIENCE_S = 10
 

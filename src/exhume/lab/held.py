@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from exhume.diagnosis.report import Report
 from exhume.lab.scenario import Truth
-from exhume.verdict.report import Report
 
 # Names of somebody: a cgroup, a unit, a process with its number. "core 1", "eth0" and "node" are things, which nobody accuses.
 _SOMEBODY = re.compile(r"/.+|\S+\.(service|scope|slice|socket|timer)|.+ \[\d+.*\].*", re.DOTALL)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from exhume.diagnosis.report import Report, Verdict
+from exhume.diagnosis.report import from_json as report_of
 from exhume.errors import ExhumeError, UsageError
 from exhume.lab.held import Held, held
 from exhume.lab.scenario import Felt, Scenario, Settings, Truth, passing
@@ -19,8 +21,6 @@ from exhume.lab.workshop import Lab
 from exhume.python import python
 from exhume.recording.recording import Node
 from exhume.text import from_json
-from exhume.verdict.report import Report, Verdict
-from exhume.verdict.report import from_json as report_of
 
 SCHEMA: Final = "exhume.score/1"
 # Until it has read every source once: zombies are named and directories counted once a minute.

@@ -15,15 +15,9 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from exhume.errors import Unreadable
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
 from exhume.kernel.clock import Anchor, Clock
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts, online_cpus
-from exhume.node.root import Reader, Root
-from exhume.profile.kernel_symbols import KernelSymbols
-from exhume.profile.patience import PatientRoot
-from exhume.profile.profiler import Profiler
-from exhume.profile.sampler import Sampler, Taken
-from exhume.profile.user_symbols import UserSymbols
 from exhume.recorder import own, sources
 from exhume.recorder.flight_cores import TICK_NS, Cores
 from exhume.recorder.latency import SOURCES as LATENCY_SOURCES
@@ -32,6 +26,13 @@ from exhume.recorder.latency import Options as LatencyOptions
 from exhume.recorder.loop import Crew, Source, clock_state, said
 from exhume.recording.recording import Node, Recording, Table, labels
 from exhume.recording.source_state import Failed, Limit, NotRequested, Reason, SourceRow, SourceState, sentence
+from exhume.sources.facts import facts, online_cpus
+from exhume.sources.reader import Reader
+from exhume.sources.sampling.kernel_symbols import KernelSymbols
+from exhume.sources.sampling.patience import PatientRoot
+from exhume.sources.sampling.profiler import Profiler
+from exhume.sources.sampling.sampler import Sampler, Taken
+from exhume.sources.sampling.user_symbols import UserSymbols
 
 # What a kill may cost is at most two seconds; every batch finds cold caches, so that fewer of them cost less.
 BATCH_NS, QUIET_BATCH_NS = 1_400_000_000, 1_800_000_000

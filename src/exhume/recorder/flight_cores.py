@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 
 from exhume.errors import Unreadable
-from exhume.node.cpu import MEASURED, Cpu
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.loop import Source
 from exhume.recorder.pace import Pace
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Failed, SourceState
+from exhume.sources.cpu import MEASURED, Cpu
 
 TICK_NS = 100_000_000
 

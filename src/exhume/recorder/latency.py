@@ -1,8 +1,8 @@
 """Watches for stalls in a thread of its own, and once a second writes down how late everything was.
 
-Every 25 ms it looks at who waits (node/latency/look.py) and tells of a stall while it lasts. What comes too often to be
-measured all the time is measured in windows (node/latency/hot.py), what is rare always (rare.py). Who holds a core on which
-something waits is known by stack samples (profile/offenders.py).
+Every 25 ms it looks at who waits (sources/latency/look.py) and tells of a stall while it lasts. What comes too often to be
+measured all the time is measured in windows (sources/latency/hot.py), what is rare always (rare.py). Who holds a core on which
+something waits is known by stack samples (sources/sampling/offenders.py).
 """
 
 import os
@@ -15,25 +15,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from exhume.errors import Unreadable
+from exhume.host.root import Root
 from exhume.kernel.bpf import Btf, unavailable
 from exhume.kernel.clock import Clock
-from exhume.node.facts import isolated_cpus, online_cpus
-from exhume.node.latency.discover import Discover, Found, Thread, polls
-from exhume.node.latency.look import Look, Looker
-from exhume.node.latency.stalls import Change, Holder, Stall, Stalls
-from exhume.node.latency.weak import WeakDiscover, WeakLooker
-from exhume.node.processes import parse_cgroup
-from exhume.node.root import Root
-from exhume.profile.patience import PatientRoot
 from exhume.recorder.latency_rows import Counted, add_rows, add_stall
 from exhume.recorder.latency_told import Told, fields, message, parse_policy
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import Bug, Failed, Gap, Limit, Reason, SourceRow, SourceState, Weaker
+from exhume.sources.facts import isolated_cpus, online_cpus
+from exhume.sources.latency.discover import Discover, Found, Thread, polls
+from exhume.sources.latency.look import Look, Looker
+from exhume.sources.latency.stalls import Change, Holder, Stall, Stalls
+from exhume.sources.latency.weak import WeakDiscover, WeakLooker
+from exhume.sources.processes import parse_cgroup
+from exhume.sources.sampling.patience import PatientRoot
 from exhume.text import decode
 
 if TYPE_CHECKING:  # imported where they are used: a check that finds nothing needs neither
-    from exhume.profile.offenders import Offenders
     from exhume.recorder.latency_probes import LatencyProbes
+    from exhume.sources.sampling.offenders import Offenders
 
 SECOND: Final = 1_000_000_000
 DISCOVER_NS: Final = 2 * SECOND
@@ -214,7 +214,7 @@ class Latency(threading.Thread):
     def _offenders(self) -> "Offenders | None":
         if not self._options.sample or not self._root.same_kernel():
             return None
-        from exhume.profile.offenders import Offenders
+        from exhume.sources.sampling.offenders import Offenders
 
         cpus = online_cpus(Root())
         isolated = isolated_cpus(Root())

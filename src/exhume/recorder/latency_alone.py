@@ -6,17 +6,18 @@ from types import TracebackType
 from typing import Self
 
 from exhume.errors import Unreadable
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts
-from exhume.node.interrupts import Interrupts
-from exhume.node.nic import Nic
-from exhume.node.root import Reader, Root
-from exhume.node.softnet import Softnet
 from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Failed, SourceState
+from exhume.sources.facts import facts
+from exhume.sources.interrupts import Interrupts
+from exhume.sources.nic import Nic
+from exhume.sources.reader import Reader
+from exhume.sources.softnet import Softnet
 
 
 class LatencyAlone:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 from exhume.errors import Unreadable
-from exhume.node.latency.cgroup_paths import CgroupPaths
-from exhume.node.latency.hot import Hot
-from exhume.node.latency.rare import Rare
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.recorder.latency_rows import Counted, Totals, add_rows, add_timeouts, collected, of_rare, of_windows
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Bug, Failed, Limit, Note, Reasons, SourceState
+from exhume.sources.latency.cgroup_paths import CgroupPaths
+from exhume.sources.latency.hot import Hot
+from exhume.sources.latency.rare import Rare
 
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
 SECOND = 1_000_000_000

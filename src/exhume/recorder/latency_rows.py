@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from exhume.node.latency import hot, rare
-from exhume.node.latency.histogram import BUCKETS, Histogram, merge
-from exhume.node.latency.stalls import Stall
 from exhume.recording.recording import Recording, labels
+from exhume.sources.latency import hot, rare
+from exhume.sources.latency.histogram import BUCKETS, Histogram, merge
+from exhume.sources.latency.stalls import Stall
 
 # What takes longer is told by core.
 LATE_NS = 2_000_000

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from exhume.node.latency.stalls import Holder, Stall
 from exhume.recording.recording import Labels, labels
+from exhume.sources.latency.stalls import Holder, Stall
 
 if TYPE_CHECKING:  # a check that finds nothing does not need it
-    from exhume.profile.offenders import Offender
+    from exhume.sources.sampling.offenders import Offender
 
 # From the innermost function on so many are told with a stall.
 DEEPEST: Final = 24
@@ -44,7 +44,7 @@ def parse_policy(raw: bytes) -> str | None:
 
 def in_interrupt(stack: tuple[str, ...]) -> str:
     """What a core did on top of whoever was there, which is not to blame for it: "softirqs", "interrupts", or ""."""
-    from exhume.profile.classes import IRQ, LEFT, SOFTIRQ, mark
+    from exhume.sources.sampling.classes import IRQ, LEFT, SOFTIRQ, mark
 
     left = False
     for name in stack:  # innermost first; an interrupt that was left again is only what the sample itself came by

@@ -16,15 +16,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from exhume.errors import NotPresent, Unreadable
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts
-from exhume.node.latency.weak import parse_schedstat
-from exhume.node.root import Reader, Root
 from exhume.recorder import sources
 from exhume.recorder.latency import Latency, Options
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Absent, Bug, Failed, SourceRow, SourceState, Timeout
+from exhume.sources.facts import facts
+from exhume.sources.latency.weak import parse_schedstat
+from exhume.sources.reader import Reader
 
 # How long after the window the other thread may still take for its last readings.
 GRACE_NS = 10_000_000_000

@@ -4,7 +4,7 @@ import os
 import time
 
 from exhume.errors import Unreadable
-from exhume.node.root import Root
+from exhume.host.root import Root
 
 
 def cpu_ns() -> int:

@@ -1,7 +1,8 @@
 """Whether all cores are quiet, by what is read of them anyway: then what was seen may wait a little longer for the disk.
 
 Only batches become longer. The cores themselves are read at the same rate whatever they do: read half as often, a burst of 400
-ms that comes out of quiet would be told in half of the cases (findings/core_saturated.py), and read ten times a second always.
+ms that comes out of quiet would be told in half of the cases (diagnosis/findings/core_saturated.py), and read ten times a
+second always.
 """
 
 import re

@@ -8,18 +8,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.cgroup_events import CgroupEvents
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts
-from exhume.node.journal import UnitJournal
-from exhume.node.memcg import Memcg
-from exhume.node.processes import Processes
-from exhume.node.root import Reader, Root
-from exhume.node.units import Units
-from exhume.node.zombies import Zombies
 from exhume.recorder.loop import Crew, Source, clock_state, said
 from exhume.recording.recording import Ints, Recording
+from exhume.sources.cgroup_events import CgroupEvents
+from exhume.sources.facts import facts
+from exhume.sources.journal import UnitJournal
+from exhume.sources.memcg import Memcg
+from exhume.sources.processes import Processes
+from exhume.sources.reader import Reader
+from exhume.sources.units import Units
+from exhume.sources.zombies import Zombies
 
 SECOND = 1_000_000_000
 # What one source may take of a core: a soak is to show what the image does, not what we do.

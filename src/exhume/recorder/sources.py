@@ -1,24 +1,25 @@
 """Which readers there are, in the order they are asked: what is cheap and time-critical first, what may be slow last."""
 
-from exhume.node.cgroup_dirs import CgroupDirs
-from exhume.node.cgroup_events import CgroupEvents
-from exhume.node.cgroups import Tree
-from exhume.node.cpu import Cpu
-from exhume.node.interrupts import Interrupts
-from exhume.node.journal import UnitJournal
-from exhume.node.kernel_log import KernelLog
-from exhume.node.memcg import Memcg
-from exhume.node.meminfo import Meminfo
-from exhume.node.nic import Nic
-from exhume.node.pressure import Pressure
-from exhume.node.processes import Processes
-from exhume.node.root import Reader, Root
-from exhume.node.softirqs import Softirqs
-from exhume.node.softnet import Softnet
-from exhume.node.throttling import Throttling
-from exhume.node.units import Units
-from exhume.node.vmstat import Vmstat
-from exhume.node.zombies import Zombies
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
+from exhume.sources.cgroup_dirs import CgroupDirs
+from exhume.sources.cgroup_events import CgroupEvents
+from exhume.sources.cpu import Cpu
+from exhume.sources.interrupts import Interrupts
+from exhume.sources.journal import UnitJournal
+from exhume.sources.kernel_log import KernelLog
+from exhume.sources.memcg import Memcg
+from exhume.sources.meminfo import Meminfo
+from exhume.sources.nic import Nic
+from exhume.sources.pressure import Pressure
+from exhume.sources.processes import Processes
+from exhume.sources.reader import Reader
+from exhume.sources.softirqs import Softirqs
+from exhume.sources.softnet import Softnet
+from exhume.sources.throttling import Throttling
+from exhume.sources.units import Units
+from exhume.sources.vmstat import Vmstat
+from exhume.sources.zombies import Zombies
 
 # Fewer zombies than these a check counts and does not name.
 FEW = 100

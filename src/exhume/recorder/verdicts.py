@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exhume.errors import UsageError
-from exhume.recorder.leash import leashed
+from exhume.host.children import leashed
 from exhume.recorder.trigger import Incident
 from exhume.text import from_json, printable
 

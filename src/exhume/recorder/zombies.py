@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 
 from exhume.errors import Unreadable
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.node.cgroup_events import SETTLE_NS, CgroupEvents
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts
-from exhume.node.root import Root
-from exhume.node.zombies import Zombies
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Failed, SourceState
+from exhume.sources.cgroup_events import SETTLE_NS, CgroupEvents
+from exhume.sources.facts import facts
+from exhume.sources.zombies import Zombies
 
 
 def record_zombies(root: Root, follow_ns: int = 0, progress: Callable[[float], None] | None = None) -> Recording:

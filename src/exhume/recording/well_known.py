@@ -75,7 +75,7 @@ DEVICE: Final = re.compile(
     r"nvme[0-9]+(n[0-9]+(p[0-9]+)?|q[0-9]+)?|([svh]|xv)d[a-z]{1,2}[0-9]*|md[0-9]+|dm-[0-9]+|loop[0-9]+|zram[0-9]+|"
     r"mlx[45]_[0-9]+|virtio[0-9]+|cpu[0-9]+|CPU#?[0-9]+"
 )
-# What drivers call the interrupt of a queue (node/interrupts.py has them in full).
+# What drivers call the interrupt of a queue (sources/interrupts.py has them in full).
 INTERRUPT: Final = re.compile(
     r"(?P<driver>(?:(?:i40e|i40evf|iavf|ice|idpf|hns3)-)?)(?P<device>\S+?)"
     r"(?P<queue>-(?:[Tt]x-?[Rr]x|[Rr]x-?[Tt]x|[TtRr]x)-[0-9]{1,5}|-q[0-9]{1,5}-[rt]x)"

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
-from exhume.node.facts import online_cpus
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy.child import Child
+from exhume.sources.facts import online_cpus
 
 STARVED_S = 0.25
 """A core that has not run our task for this long, twice, is starved. Not longer: from 6.12 on the fair server gives ordinary
@@ -79,8 +79,8 @@ def _visit(cores: list[int]) -> list[int]:
 
 def quiet_core(root: Root) -> int | None:
     """A core that we may run on and that serves no network queue; None if there is no choice."""
-    from exhume.node.interrupts import Interrupts, queue_cores
     from exhume.recording.recording import Node, Recording
+    from exhume.sources.interrupts import Interrupts, queue_cores
 
     allowed = os.sched_getaffinity(0)
     seen = Recording(Node("", "", "", "", len(allowed)))

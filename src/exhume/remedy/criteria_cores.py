@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.findings import memcg_walk
-from exhume.findings.cores import Stretch, cores, saturated
-from exhume.findings.held import stack_of
-from exhume.findings.kernel_work import FLUSH, WALK
-from exhume.findings.sampled import by_core, period_ns
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings import memcg_walk
+from exhume.diagnosis.findings.cores import Stretch, cores, saturated
+from exhume.diagnosis.findings.held import stack_of
+from exhume.diagnosis.findings.kernel_work import FLUSH, WALK
+from exhume.diagnosis.findings.sampled import by_core, period_ns
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, CriterionId, Status
 from exhume.remedy.criteria_count import many

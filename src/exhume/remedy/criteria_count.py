@@ -2,8 +2,8 @@
 
 from itertools import combinations
 
-from exhume.findings.leak_places import counted
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.leak_places import counted
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion
 from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, heaps, in_window, leaks, silence_s

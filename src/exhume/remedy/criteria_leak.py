@@ -11,14 +11,14 @@ from itertools import compress
 
 import numpy as np
 
-from exhume.findings.churn import churned
-from exhume.findings.leak_places import counted
-from exhume.findings.thresholds import Thresholds
-from exhume.node.cgroup_events import SETTLE_NS
+from exhume.diagnosis.findings.churn import churned
+from exhume.diagnosis.findings.leak_places import counted
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded
 from exhume.remedy.criteria_statistics import abrupt, dispersion, gamma_below, poisson_lower, poisson_upper
+from exhume.sources.cgroup_events import SETTLE_NS
 from exhume.text import printable
 
 EVENTS, COUNT = "cgroup events", "the count of the node"

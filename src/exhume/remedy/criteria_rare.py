@@ -3,7 +3,7 @@ they neither pass nor fail, unless they happen; what is told is how long a silen
 
 import math
 
-from exhume.findings.events import events
+from exhume.diagnosis.findings.events import events
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Rare, RareId, Status
 from exhume.text import printable

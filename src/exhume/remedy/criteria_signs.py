@@ -6,13 +6,13 @@ many reasons, and a leak that is over does not fail because somebody else's quot
 
 import numpy as np
 
-from exhume.findings import cpu_throttled, crash_loop, reclaim
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.model import Examined, Facts, Finding, of
-from exhume.findings.rates import rate
-from exhume.findings.stalls import stalls
-from exhume.findings.stretches import growth
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings import cpu_throttled, crash_loop, reclaim
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.model import Examined, Facts, Finding, of
+from exhume.diagnosis.findings.rates import rate
+from exhume.diagnosis.findings.stalls import stalls
+from exhume.diagnosis.findings.stretches import growth
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded

@@ -8,15 +8,15 @@ import os
 from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
-from exhume.node.owners import innermost
-from exhume.node.processes import Stat, cgroup_of, stats
-from exhume.node.root import Root
+from exhume.host.owners import innermost
+from exhume.host.root import Root
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit import UnitPlanner
 from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.processes import signal_parent
 from exhume.remedy.whose import elsewhere
+from exhume.sources.processes import Stat, cgroup_of, stats
 from exhume.text import printable
 
 

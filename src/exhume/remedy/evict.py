@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import Unreadable
+from exhume.host.mounts import Mount, mounts
+from exhume.host.root import Root
 from exhume.kernel.file_handle import FileSystem
-from exhume.node.memcg_pins import BDEVFS_MAGIC, TMPFS_MAGIC, Pinning, Pins
-from exhume.node.memcg_walk import MemcgWalk
-from exhume.node.mounts import Mount, mounts
-from exhume.node.open_files import NOBODY, Inode, Readers, readers
-from exhume.node.root import Root
 from exhume.remedy.cores import Pace
+from exhume.sources.memcg_pins import BDEVFS_MAGIC, TMPFS_MAGIC, Pinning, Pins
+from exhume.sources.memcg_walk import MemcgWalk
+from exhume.sources.open_files import NOBODY, Inode, Readers, readers
 
 # The kernel frees the groups that lost their last page by itself, at some 20 us each: no more than this between two rests.
 GROUPS = 64

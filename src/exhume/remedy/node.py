@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy.files import Files
 from exhume.remedy.manager import Manager, running
 from exhume.remedy.operations import Operations

@@ -6,21 +6,22 @@ A remedy never decides that something is wrong. It goes by the findings that it 
 import shlex
 from dataclasses import dataclass, field
 
+from exhume.diagnosis.findings.cgroup_dirs_leak import CgroupDirsLeak
+from exhume.diagnosis.findings.core_facts import CoreSaturated
+from exhume.diagnosis.findings.crash_loop import CrashLoop
+from exhume.diagnosis.findings.defunct_processes import DefunctProcesses
+from exhume.diagnosis.findings.kind import Case, Remedy
+from exhume.diagnosis.findings.memcg_leak import MemcgLeak
+from exhume.diagnosis.findings.memcg_walk import MemcgWalk
+from exhume.diagnosis.findings.model import Facts, Finding, is_of, of
+from exhume.diagnosis.findings.registry import BY_NAME
+from exhume.diagnosis.findings.unit_fix import ACTED_ON
+from exhume.diagnosis.findings.unused_agent import UnusedAgent
+from exhume.diagnosis.report import Report
 from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
-from exhume.findings.cgroup_dirs_leak import CgroupDirsLeak
-from exhume.findings.core_facts import CoreSaturated
-from exhume.findings.crash_loop import CrashLoop
-from exhume.findings.defunct_processes import DefunctProcesses
-from exhume.findings.kind import Case, Remedy
-from exhume.findings.memcg_leak import MemcgLeak
-from exhume.findings.memcg_walk import MemcgWalk
-from exhume.findings.model import Facts, Finding, is_of, of
-from exhume.findings.registry import BY_NAME
-from exhume.findings.unit_fix import ACTED_ON
-from exhume.findings.unused_agent import UnusedAgent
-from exhume.image.systemd import names
-from exhume.image.systemd.units import Units
-from exhume.image.tree import Tree
+from exhume.host.systemd import names
+from exhume.host.systemd.units import Units
+from exhume.host.tree import Tree
 from exhume.remedy import defunct, plan_zombies
 from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
@@ -34,7 +35,6 @@ from exhume.remedy.steps.cgroups import remove_empty_cgroups
 from exhume.remedy.templates import relief_of
 from exhume.remedy.whose import elsewhere, not_a_unit, units
 from exhume.text import from_path, printable
-from exhume.verdict.report import Report
 
 OF_UNITS = (MemcgLeak, CrashLoop, UnusedAgent)
 Findings = tuple[Finding[Facts], ...]

@@ -7,7 +7,7 @@ from exhume.cluster.document import Document, text_in
 from exhume.cluster.fleet_limits import FleetLimits
 from exhume.cluster.pods import Allowed
 from exhume.errors import Refused, Unreadable
-from exhume.node.root import Root
+from exhume.host.root import Root
 from exhume.remedy.plan_model import Limits, Plan, Step
 from exhume.remedy.steps import cluster
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel

@@ -5,10 +5,10 @@ import re
 from difflib import get_close_matches
 
 from exhume.errors import Refused, UsageError
-from exhume.image.systemd import names
-from exhume.image.systemd.units import Units
-from exhume.image.tree import Tree
-from exhume.node.owners import owner
+from exhume.host.owners import owner
+from exhume.host.systemd import names
+from exhume.host.systemd.units import Units
+from exhume.host.tree import Tree
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected_shared import real_path
 from exhume.remedy.whose import elsewhere, mounted

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exhume.errors import Refused, UsageError
-from exhume.image.systemd import names
-from exhume.image.systemd.timespan import seconds
-from exhume.image.tree import Tree
+from exhume.host.systemd import names
+from exhume.host.systemd.timespan import seconds
+from exhume.host.tree import Tree
 from exhume.remedy.manager import Manager, UnitState
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit_end import harm

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from exhume.image.systemd import names
-from exhume.image.systemd.refused import actions
-from exhume.image.systemd.specifiers import expand
+from exhume.host.systemd import names
+from exhume.host.systemd.refused import actions
+from exhume.host.systemd.specifiers import expand
 from exhume.remedy.protected import ACTED_ON, runs
 from exhume.remedy.protected_commands import Command, commands, last, of_script
 from exhume.remedy.protected_units import Protection

@@ -4,9 +4,9 @@ import os
 import posixpath
 
 from exhume.errors import Refused
-from exhume.image.systemd import names
-from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, Found
-from exhume.image.tree import Tree
+from exhume.host.systemd import names
+from exhume.host.systemd.places import DEPENDENCY_DIRECTORIES, Found
+from exhume.host.tree import Tree
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.protected_shared import led_from, reader
 from exhume.remedy.protected_units import Protection

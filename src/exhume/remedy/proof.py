@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeVar, get_args
 
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import wall
 from exhume.errors import ExhumeError
-from exhume.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import Criterion, CriterionId, Rare, RareId, Status
 from exhume.remedy.criteria_cores import bursts, walks
@@ -19,7 +20,6 @@ from exhume.remedy.criteria_leak import leak_rate
 from exhume.remedy.criteria_rare import rare
 from exhume.remedy.criteria_signs import late_polls, network_stalls, reclaims, restarts, throttling
 from exhume.text import printable
-from exhume.verdict.report import wall
 
 SCHEMA: Final = "exhume.proof/2"
 # Tuples, so that any JSON value can be looked for in them.

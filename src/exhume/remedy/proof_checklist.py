@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-from exhume.findings.thresholds import Thresholds
-from exhume.node.owners import owner
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import Report
+from exhume.host.owners import owner
+from exhume.image.policy import Policy
 from exhume.remedy.proof import Proof
 from exhume.text import printable
-from exhume.verdict.policy import Policy
-from exhume.verdict.report import Report
 
 SCHEMA: Final = "exhume.checklist/2"
 StepId = Literal["finish", "cgroup-version", "scan", "correlate", "audit", "disable", "clean-up", "validate", "lifecycle"]

@@ -11,21 +11,21 @@ from dataclasses import replace
 from typing import Any
 
 from exhume import budget
+from exhume.diagnosis.findings.leak_places import counted, named
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import wall
 from exhume.errors import ExhumeError
-from exhume.findings.leak_places import counted, named
-from exhume.findings.thresholds import Thresholds
-from exhume.node.cgroups import Tree
-from exhume.node.facts import facts
-from exhume.node.root import Root
+from exhume.host.cgroups import Tree
+from exhume.host.root import Root
+from exhume.image import policy
 from exhume.recorder.zombies import record_zombies
 from exhume.remedy import carry_out, proof
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations
 from exhume.remedy.proof_checklist import Known
 from exhume.remedy.proof_units import states
+from exhume.sources.facts import facts
 from exhume.text import from_json
-from exhume.verdict import policy
-from exhume.verdict.report import wall
 
 STATE = "/var/lib/exhume"
 PROOF, AUDIT = "proof.json", "audit.json"
@@ -81,8 +81,8 @@ def _zombies(root: Root) -> dict[str, Any]:
 
 def _recorded(path: str, thresholds: Thresholds, progress: Callable[[float], None] | None) -> dict[str, Any]:
     """The last incident of this boot, or of the one before where this one has none."""
+    from exhume.diagnosis.diagnose import diagnose_folder
     from exhume.recording.folder import Folder  # ExhumeError where pyarrow is not installed: the rest works without
-    from exhume.verdict.diagnose import diagnose_folder
 
     for boot in (0, -1):
         try:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from exhume.findings.thresholds import Thresholds
-from exhume.node.root import Root
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.root import Root
 from exhume.recorder.flight import Flight, Options, Status
 from exhume.recording.recording import Recording, Table
 from exhume.remedy.criteria_leak import BLOCK_NS, EVENTS, Leaks, by_count, by_events

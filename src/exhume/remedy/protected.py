@@ -9,9 +9,9 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from exhume.image.catalogue import Catalogue
-from exhume.image.model import Service
-from exhume.image.systemd import names
+from exhume.host.catalogue import Catalogue
+from exhume.host.service import Service
+from exhume.host.systemd import names
 from exhume.remedy.protected_commands import last
 from exhume.text import printable
 

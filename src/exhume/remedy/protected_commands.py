@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from exhume.image.systemd.unit_file import split
+from exhume.host.systemd.unit_file import split
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "su", "runuser"))
 # What only runs another program, and its options that take the next word as their value; the other options take none, or

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from functools import cache
 
 from exhume.errors import Refused
-from exhume.image.catalogue import Catalogue, load
+from exhume.host.catalogue import Catalogue, load
+from exhume.host.owners import units
+from exhume.host.systemd import names
+from exhume.host.systemd.fragments import families
+from exhume.host.systemd.places import DEPENDENCY_DIRECTORIES, SYSTEM
+from exhume.host.systemd.units import read_units
+from exhume.host.tree import Tree
 from exhume.image.directory import Directory
-from exhume.image.systemd import names
-from exhume.image.systemd.fragments import families
-from exhume.image.systemd.places import DEPENDENCY_DIRECTORIES, SYSTEM
-from exhume.image.systemd.units import read_units
-from exhume.image.tree import Tree
-from exhume.node.owners import units
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit_files import OURS

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from exhume.image.systemd.specifiers import expand
-from exhume.image.systemd.unit_file import Sections, split
-from exhume.image.systemd.units import Units
+from exhume.host.systemd.specifiers import expand
+from exhume.host.systemd.unit_file import Sections, split
+from exhume.host.systemd.units import Units
 from exhume.remedy.protected import protected, runs
 from exhume.remedy.protected_commands import Command, Variables, commands, last, of_script, programs, wrapper
 from exhume.text import decode, printable

@@ -3,10 +3,10 @@
 import posixpath
 from collections.abc import Iterator
 
-from exhume.image.systemd import names
-from exhume.image.systemd.fragments import families
-from exhume.image.systemd.places import destination
-from exhume.image.tree import MOST_LINKS, Tree
+from exhume.host.systemd import names
+from exhume.host.systemd.fragments import families
+from exhume.host.systemd.places import destination
+from exhume.host.tree import MOST_LINKS, Tree
 from exhume.remedy.protected import ACTED_ON
 from exhume.remedy.protected_units import Protection
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from exhume.image.catalogue import Catalogue
-from exhume.image.systemd import names
-from exhume.image.systemd.dependencies import fill, triggered
-from exhume.image.systemd.graph import PULLS
-from exhume.image.systemd.units import Units
-from exhume.node.root import Root
+from exhume.host.catalogue import Catalogue
+from exhume.host.root import Root
+from exhume.host.systemd import names
+from exhume.host.systemd.dependencies import fill, triggered
+from exhume.host.systemd.graph import PULLS
+from exhume.host.systemd.units import Units
+from exhume.image.policy import Policy
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected import ACTED_ON, built_in, called, runs
 from exhume.remedy.protected_commands import last
 from exhume.remedy.protected_programs import TOOLS, Programs
 from exhume.remedy.unit_processes import Process, UnitProcesses
 from exhume.text import printable
-from exhume.verdict.policy import Policy
 
 # Stopping a unit stops whoever has one of these on it (UNIT_ATOM_PROPAGATE_STOP, src/core/unit-dependency-atom.c).
 STOPS = ("Requires", "Requisite", "BindsTo", "PartOf")

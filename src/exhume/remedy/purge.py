@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.node.cgroups import Hierarchy
-from exhume.node.owners import units
-from exhume.node.root import Root
-from exhume.node.zombie_holders import Holder, Holders, UnreapedProcess, listed_elsewhere
+from exhume.host.cgroups import Hierarchy
+from exhume.host.owners import units
+from exhume.host.root import Root
 from exhume.remedy.protected import protected
 from exhume.remedy.reclaim import largest_folio_bytes, worst_step_bytes
+from exhume.sources.zombie_holders import Holder, Holders, UnreapedProcess, listed_elsewhere
 
 if TYPE_CHECKING:
-    from exhume.node.memcg_walk import MemcgWalk
-    from exhume.node.tmpfs_files import TmpfsFile
     from exhume.remedy.evict import Sorted
+    from exhume.sources.memcg_walk import MemcgWalk
+    from exhume.sources.tmpfs_files import TmpfsFile
 
 Rows = NDArray[np.int64]
 

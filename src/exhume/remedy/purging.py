@@ -8,17 +8,17 @@ from typing import Self, TypeVar
 import numpy as np
 
 from exhume.errors import Unreadable
-from exhume.node.cgroups import layout
-from exhume.node.memcg_pins import Pinning
-from exhume.node.memcg_walk import MemcgWalk, walk
-from exhume.node.root import Root, key_values
-from exhume.node.tmpfs_files import tmpfs_files
-from exhume.node.zombie_holders import Holder, holders
+from exhume.host.cgroups import layout
+from exhume.host.root import Root, key_values
 from exhume.remedy.child import Child, Stuck
 from exhume.remedy.cores import Pace, quiet_core, visit_cores
 from exhume.remedy.evict import Evicted, Request, Sorted, evict, sort_by_use
 from exhume.remedy.purge import Outcome, Part, PurgePlan, Rows, Way, live_below, plan, rows_by_home, stayed
 from exhume.remedy.reclaim import Limit, Reclaimed, Usage, largest_folio_bytes, reclaim
+from exhume.sources.memcg_pins import Pinning
+from exhume.sources.memcg_walk import MemcgWalk, walk
+from exhume.sources.tmpfs_files import tmpfs_files
+from exhume.sources.zombie_holders import Holder, holders
 
 Progress = Callable[[float], None]
 Sent = TypeVar("Sent")

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exhume.errors import Unreadable
-from exhume.node.cgroups import Hierarchy
-from exhume.node.root import Root
+from exhume.host.cgroups import Hierarchy
+from exhume.host.root import Root
 
 SMALLEST_S = 0.001
 """Of one write to memory.force_empty."""

@@ -10,7 +10,7 @@ import posixpath
 import shlex
 from collections.abc import Callable, Iterator
 
-from exhume.image.systemd import names
+from exhume.host.systemd import names
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit_files import ETC
 from exhume.text import printable

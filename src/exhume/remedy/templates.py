@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.errors import UsageError
-from exhume.image.systemd.manager import Defaults
-from exhume.image.systemd.unit_file import Sections
+from exhume.host.systemd.manager import Defaults
+from exhume.host.systemd.unit_file import Sections
 from exhume.remedy.plan_model import Relief
 from exhume.remedy.templates_systemd import do_nothing, no_restart, start_limit
 from exhume.text import printable

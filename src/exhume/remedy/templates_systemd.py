@@ -5,11 +5,11 @@ They are written as files and read by a reload, never by `systemctl edit`, which
 
 import math
 
-from exhume.image.systemd.manager import Defaults
-from exhume.image.systemd.refused import actions
-from exhume.image.systemd.start_limit import ACCURACY_S, Limit, restart
-from exhume.image.systemd.timespan import seconds
-from exhume.image.systemd.unit_file import Sections
+from exhume.host.systemd.manager import Defaults
+from exhume.host.systemd.refused import actions
+from exhume.host.systemd.start_limit import ACCURACY_S, Limit, restart
+from exhume.host.systemd.timespan import seconds
+from exhume.host.systemd.unit_file import Sections
 
 BURST = 5
 LASTS_S = 60.0

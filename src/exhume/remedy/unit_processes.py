@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from exhume.errors import Unreadable
-from exhume.node.processes import MOST_LISTED, cgroup_of
-from exhume.node.root import Root, read_at
+from exhume.host.root import Root, read_at
 from exhume.remedy.protected_programs import SAMPLE
+from exhume.sources.processes import MOST_LISTED, cgroup_of
 from exhume.text import decode, from_path
 
 _INIT = "/init.scope"

@@ -3,7 +3,7 @@ and what is done to the node's must never be meant for theirs."""
 
 import re
 
-from exhume.node.owners import foreign, own_unit, owner, units
+from exhume.host.owners import foreign, own_unit, owner, units
 from exhume.remedy.manager import Manager
 from exhume.text import printable
 

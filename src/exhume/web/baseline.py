@@ -1,9 +1,9 @@
 """The time that a selection is compared with where nobody chose one: as long, quiet, and the nearest."""
 
-from exhume.pictures.flame_compared import quiet
-from exhume.pictures.scene import SAMPLED, wanted
 from exhume.recording.folder import Folder
 from exhume.recording.summary import SECOND
+from exhume.render.flame_compared import quiet
+from exhume.render.scene import SAMPLED, wanted
 from exhume.web.view import View
 
 _TABLES = ("anchors", "cpu", "events")

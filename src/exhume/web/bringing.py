@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from exhume import budget
 from exhume.errors import ExhumeError
-from exhume.recorder.glance import Glance, Looked
+from exhume.imports.glance import Glance, Looked
 from exhume.web.ending import end_with
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _answer(looked: Looked) -> bytes:
 
 
 def _import(glance: Glance, directory: str, told: int) -> list[str]:
-    from exhume.recorder.importing import bring_in
+    from exhume.imports.importing import bring_in
 
     last = 0.0
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.findings.cores import TICK_NS, Core, cores
+from exhume.diagnosis.findings.cores import TICK_NS, Core, cores
 from exhume.recording.chosen import loaded
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exhume.pictures.flame import plant, select
-from exhume.pictures.folded import folded
-from exhume.profile.exporting import firefox, perfetto, pprof, speedscope
-from exhume.profile.exporting.subject import Subject
+from exhume.exports import firefox, perfetto, pprof, speedscope
+from exhume.exports.subject import Subject
 from exhume.recording.choice import Choice
 from exhume.recording.chosen import loaded
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
+from exhume.render.flame import plant, select
+from exhume.render.folded import folded
 from exhume.web import samples_csv
 from exhume.web.parameters import Query
 from exhume.web.replies import Complaint, Download

@@ -7,7 +7,7 @@ the server has not. So the first picture waits for nothing but the look.
 import os
 from typing import TYPE_CHECKING, Any
 
-from exhume.recorder.glance import Looked
+from exhume.imports.glance import Looked
 from exhume.web.described import Shown, described
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def first(view: "View", query: "Query") -> dict[str, Any]:
 
 def of_look(looked: Looked) -> dict[str, Any]:
     """The same of a file that was looked at, before there is a view of it."""
-    from exhume.pictures.heat import offsets_together
+    from exhume.render.heat import offsets_together
     from exhume.web import heat_cells
 
     start, last = looked.window

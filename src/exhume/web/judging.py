@@ -13,13 +13,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from exhume import budget
-from exhume.findings.thresholds import Thresholds
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
 from exhume.text import from_json
 from exhume.web import children
 
 if TYPE_CHECKING:
-    from exhume.findings.model import Facts, Finding
+    from exhume.diagnosis.findings.model import Facts, Finding
     from exhume.web.store import Store
 
 MOST_SPANS = 500
@@ -29,8 +29,8 @@ _NOT_JUDGED = {"health": "warning", "cause": None, "subject": "", "summary": "no
 def verdict(folder: Folder, thresholds: Thresholds, origin: int, start: int, end: int) -> dict[str, Any]:
     """exhume.report/2 as `exhume diagnose --json` prints it, with the displayed evidence of each finding, and all times also in
     microseconds from the origin on."""
-    from exhume.verdict.diagnose import diagnose_folder  # the first picture does not wait for these
-    from exhume.verdict.report import as_json
+    from exhume.diagnosis.diagnose import diagnose_folder  # the first picture does not wait for these
+    from exhume.diagnosis.report import as_json
 
     report = diagnose_folder(folder, thresholds, start, end)
     document = as_json(report)

@@ -9,7 +9,7 @@ from exhume.recording.recording import Recording
 from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
-    from exhume.findings.stalls import Stall
+    from exhume.diagnosis.findings.stalls import Stall
 
 TABLES = ("events", "units", "anchors")
 MOST_FLAGS = 400
@@ -17,7 +17,7 @@ MOST_SPANS = 2_000
 MOST_RESTARTS = 1_000
 _MOST_BARS = 12
 # A restart shows between two readings of a counter. A wait is told of when it is over, and lasts up to the end of what was
-# loaded unless that is a minute later (findings/stalls.py): a little more than that.
+# loaded unless that is a minute later (diagnosis/findings/stalls.py): a little more than that.
 _BEFORE_NS, _AFTER_NS = 90 * SECOND, 70 * SECOND
 # Events that are bars.
 _BARS = ("stall", "stall-begins")
@@ -105,7 +105,7 @@ def _flags(recording: Recording) -> Iterable[Flag]:
 
 
 def _bars(recording: Recording) -> Iterable[Bar]:
-    from exhume.findings.stalls import stalls  # the first picture does not wait for these
+    from exhume.diagnosis.findings.stalls import stalls  # the first picture does not wait for these
 
     for stall in stalls(recording):
         name = stall.device or {"runqueue": "runnable threads"}.get(stall.what, stall.what) or "softirq"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.pictures.heat import offsets_together
 from exhume.recording.recording import Ints
 from exhume.recording.summary import OFFSETS, SECOND, Summary
+from exhume.render.heat import offsets_together
 from exhume.web.counted import CLASSES
 
 Shares = NDArray[np.float32]

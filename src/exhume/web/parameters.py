@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
-from exhume.node.cpu_list import cpu_list
+from exhume.host.cpu_list import cpu_list
 from exhume.recording.choice import Choice
 from exhume.web.patterns import Searched, pattern
 from exhume.web.replies import Complaint

@@ -4,14 +4,14 @@ import csv
 import io
 from collections.abc import Callable
 
-from exhume.pictures.flame import Node, frame_label
-from exhume.pictures.folded import frame
 from exhume.recording import chosen
 from exhume.recording.arrays import unique
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
+from exhume.render.flame import Node, frame_label
+from exhume.render.folded import frame
 from exhume.text import cell, printable
 
 COLUMNS = ("time", "core", "pid", "tid", "comm", "cgroup", "class", "function", "stack")

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError, NotYet
-from exhume.findings.thresholds import Thresholds
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally

@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from exhume.pictures.flame import By, plant
 from exhume.recording.recording import Ints, Recording
 from exhume.recording.tally import Tally
+from exhume.render.flame import By, plant
 
 LEAST = 1 / 20_000
 """Branches with a smaller share of the samples of both times are left out: narrower than any pixel."""

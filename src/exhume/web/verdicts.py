@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from exhume.verdict.diagnose import AT_ONCE
+from exhume.diagnosis.diagnose import AT_ONCE
 from exhume.web import judging
 from exhume.web.parameters import Query
 from exhume.web.replies import Complaint

@@ -10,7 +10,7 @@ import pytest
 
 from exhume.kernel.bpf import R1, R2, R3, R6, R7, BpfError, Btf, Builder, Features, Helper, Rejected, Tasks, iterator
 from tests.kernel.bpf.needs import each_fallback, needs_bpf
-from tests.node.latency import loaded
+from tests.sources.latency import loaded
 
 pytestmark = needs_bpf
 

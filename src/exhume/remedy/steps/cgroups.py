@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 
 from exhume.errors import ExhumeError, Refused
-from exhume.image.resolve import encode, open_by_steps
+from exhume.host.cgroups import layout
+from exhume.host.resolve import encode, open_by_steps
+from exhume.host.root import Root
 from exhume.kernel.file_system import is_cgroup
-from exhume.node.cgroups import layout
-from exhume.node.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Risk, Step
 from exhume.remedy.steps.cgroups_claimed import Claims, limited

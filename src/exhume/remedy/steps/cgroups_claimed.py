@@ -5,9 +5,9 @@ import os
 import re
 
 from exhume.errors import ExhumeError
-from exhume.node import inside
-from exhume.node.owners import owner
-from exhume.node.root import read_at
+from exhume.host import inside
+from exhume.host.owners import owner
+from exhume.host.root import read_at
 from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
 from exhume.remedy.protected import protected

@@ -5,13 +5,13 @@ import signal
 import time
 
 from exhume.errors import ExhumeError, Refused, Unreadable
-from exhume.node.owners import innermost
-from exhume.node.processes import Stat, cgroup_of, parse_stat, stats
-from exhume.node.root import Root
+from exhume.host.owners import innermost
+from exhume.host.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
 from exhume.remedy.protected import protected
 from exhume.remedy.steps.kind import AFTERWARDS, State
+from exhume.sources.processes import Stat, cgroup_of, parse_stat, stats
 from exhume.text import printable
 
 HEARS_S = 2.0

@@ -1,0 +1,98 @@
+"""Events of a recording with their age, shared by the detectors that judge the kernel log."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from exhume.diagnosis.findings.model import Severity
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.recording.recording import Recording
+
+# A log without a time of day has seconds since boot for it: no machine runs for twenty years.
+_NO_TIME_OF_DAY_S = 20 * 365 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    time: int
+    kind: str
+    subject: str
+    message: str
+    fields: dict[str, str]
+    age_s: int
+    """How long before the end of the recording it happened."""
+
+    def integer(self, name: str) -> int | None:
+        value = self.fields.get(name, "")
+        return int(value) if value.removeprefix("-").isdecimal() and len(value) < 19 else None
+
+
+def events(recording: Recording, *kinds: str) -> list[Event]:
+    """In order of time; what happened at once, in an order that does not depend on that of the rows."""
+    end = recording.window[1]
+    return sorted(
+        (
+            Event(
+                row["time"],
+                row["kind"],
+                row["subject"],
+                row["message"],
+                dict(row["fields"]),
+                max(0, end - row["time"]) // 1_000_000_000,
+            )
+            for row in recording["events"].rows()
+            if row["kind"] in kinds
+        ),
+        key=lambda event: (event.time, event.kind, event.subject, event.message, sorted(event.fields.items())),
+    )
+
+
+def netdevs(recording: Recording) -> dict[str, str]:
+    """PCI address to network device, from the lines that name both: the line that a reset ends with names only the first."""
+    named = []
+    for row in recording["events"].rows():
+        fields = dict(row["fields"])
+        if fields.get("pci") and fields.get("device"):
+            named.append((row["time"], fields["pci"], fields["device"]))
+    return {pci: device for _, pci, device in sorted(named)}
+
+
+def severity(event: Event, thresholds: Thresholds, current: Severity = "critical") -> Severity:
+    return aged(event.age_s, thresholds, current)
+
+
+def aged(age_s: int, thresholds: Thresholds, current: Severity) -> Severity:
+    """What is current is as bad as it is; what is a day old is a warning; older is history."""
+    if age_s <= thresholds.recent_s:
+        return current
+    return "warning" if age_s <= 24 * 3600 and current == "critical" else "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something happened, as it is displayed."""
+
+    age_s: int
+    real_ns: int | None = None
+    """Set for a log that was read from a file, which ends with its last line: there an age says nothing."""
+
+    def __str__(self) -> str:
+        """The time of day in UTC, or as dmesg shows it if the time of day is unknown."""
+        if self.real_ns is None:
+            return ago(self.age_s)
+        if self.real_ns // 10**9 < _NO_TIME_OF_DAY_S:
+            return f"at {self.real_ns / 1e9:.3f}"
+        return f"at {datetime.fromtimestamp(self.real_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment(recording: Recording, event: Event) -> Moment:
+    if recording.on("cpu") or not len(recording["anchors"]):
+        return Moment(event.age_s)
+    return Moment(event.age_s, recording.real_ns(event.time))
+
+
+def ago(seconds: int) -> str:
+    for size, name in ((86400, "day"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {name}{'s' if name == 'day' and count > 1 else ''} ago"
+    return f"{seconds} s ago"
