@@ -24,8 +24,8 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding
 from exhume.diagnosis.findings.oom import Oom
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.recorder import sources
-from exhume.recorder.flight import Flight, Options, Status
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Options, Recorder, Status
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
 from exhume.recording.source_state import SourceState
@@ -33,6 +33,7 @@ from tests.agent.made import SECOND, batch
 from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
 from tests.diagnosis.findings.facts import finding
 from tests.diagnosis.made import report
+from tests.recorder.test_readers import reading
 
 
 class Inside:
@@ -43,16 +44,16 @@ class Inside:
         self.options: list[Options] = []
         self.on_begin: Callable[[int], None] = lambda _: None
         """Called when a recorder was made, with how many there were before."""
-        monkeypatch.setattr(sources, "flight", lambda *_: [])
+        monkeypatch.setattr(module, "FLIGHT", reading(FLIGHT))
         inside = self
 
-        class Noted(Flight):
-            def __init__(self, root: Any, options: Options, *rest: Any) -> None:
-                super().__init__(root, options, *rest)
+        class Noted(Recorder):
+            def __init__(self, root: Any, profile: Profile, options: Options, *rest: Any) -> None:
+                super().__init__(root, profile, options, *rest)
                 inside.options.append(options)
                 inside.on_begin(len(inside.options) - 1)
 
-        monkeypatch.setattr(module, "Flight", Noted)
+        monkeypatch.setattr(module, "Recorder", Noted)
         self.settings = Settings(dir=str(path / "r"), listen="127.0.0.1:0", hz=0, latency=False, audit=Audit(every_h=0))
         self.settings = replace(self.settings, **settings)
         self.service = Service(self.settings, Thresholds(), ("oom",), self.said.append, ["false"], ["audit"])
@@ -85,12 +86,12 @@ def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding[Facts]) -> None:
 def test_settings_that_come_while_the_recorder_begins_anew_are_not_lost(inside: Inside) -> None:
     def hup(before: int) -> None:
         if before == 1:  # the second one is made, by options from before
-            inside.again(replace(inside.settings, user_stacks="none"))
+            inside.again(replace(inside.settings, hz=0))
 
-    inside.again(replace(inside.settings, user_stacks="all"))
+    inside.again(replace(inside.settings, hz=11))
     inside.on_begin = hup
     inside.run(lambda: len(inside.options) > 2)
-    assert [options.kernel_only for options in inside.options] == [True, False, True]
+    assert [options.samples is None for options in inside.options] == [True, False, True]
 
 
 def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(

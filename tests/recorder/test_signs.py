@@ -3,7 +3,7 @@
 import pytest
 
 from exhume.agent.service import JUDGE_QUIET_NS
-from exhume.recorder.flight import QUIET_BATCH_NS
+from exhume.recorder.profiles import FLIGHT
 from exhume.recorder.signs import Signs, busy
 from exhume.recorder.trigger import WINDOW_NS
 from exhume.recording.recording import Node, Recording, labels
@@ -88,7 +88,7 @@ def test_a_service_that_restarted_is_one_and_services_as_they_were_are_none() ->
 
 
 def test_what_has_no_sign_does_not_fall_between_two_turns() -> None:
-    assert JUDGE_QUIET_NS + 2 * QUIET_BATCH_NS < WINDOW_NS
+    assert JUDGE_QUIET_NS + 2 * FLIGHT.quiet_batch_ns < WINDOW_NS
 
 
 def test_nothing_that_was_read_shows_nothing() -> None:

@@ -30,7 +30,9 @@ from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report, from_json
 from exhume.host.root import Root
 from exhume.recorder import own
-from exhume.recorder.flight import Flight, Options, Status
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Options, Recorder, Status
+from exhume.recorder.samples import Options as SampleOptions
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recorder.verdicts import Case, Verdicts
 from exhume.text import printable
@@ -40,9 +42,8 @@ if TYPE_CHECKING:
 
 # A recorder that has brought nothing for so long is not healthy.
 STUCK_S = 15.0
-# Own cost is looked at so often; the heap is given back so often.
+# Own cost is looked at so often.
 COST_EVERY_S = 5.0
-TIDY_EVERY = 100
 # The last minute is judged so often, and at once when something stalls or a driver complains. Prometheus asks every 15 s at
 # most; half as often as `exhume record --on` judges is half of what judging costs, 20 to 60 ms of CPU each time.
 JUDGE_EVERY_NS = 10 * 10**9
@@ -85,16 +86,16 @@ class Service:
         self._again = False
         self._tell = Telling(say)
         tls, secret = http.context(settings.tls_cert, settings.tls_key), http.secret(settings.auth_file)
-        self._flight = Flight(self._root, self._options())
+        self._recorder = Recorder(self._root, *self._wanted())
         try:
-            self.gathered = Gathered(self._flight.node.cpus)
+            self.gathered = Gathered(self._recorder.node.cpus)
             self.gathered.count_only(memory_hierarchy(self._root))
             self.gathered.set("exhume_build_info", 1.0, __version__)
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
             self._recurring = self._audits()
             self._standing = Standing(self.gathered)
             self._exposition = Exposition(self.gathered)
-            self._pusher = Pusher(settings, self._flight.node.boot_id, self.gathered, say)
+            self._pusher = Pusher(settings, self._recorder.node.boot_id, self.gathered, say)
             pages = {"/metrics": self._metrics, "/": self._about}
             pages |= dict.fromkeys(("/-/healthy", "/healthz"), self._healthy)
             pages |= dict.fromkeys(("/-/ready", "/readyz"), self._ready)
@@ -103,15 +104,15 @@ class Service:
             self.door = http.Door(address(settings.listen), pages, tls, secret)
             try:
                 about = self._about_it()
-                self._writer = Writer(settings.dir, self._flight.node, about, segment_ns=segment_ns, pins_go=True, **kept)
+                self._writer = Writer(settings.dir, self._recorder.node, about, segment_ns=segment_ns, pins_go=True, **kept)
             except BaseException:
                 self.door.close()
                 raise
         except BaseException:
-            self._flight.close()
+            self._recorder.close()
             raise
         self._pinning = Pinning()
-        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
+        self._trigger = Trigger(self._recorder.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
         self._verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict)
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
@@ -139,8 +140,8 @@ class Service:
         self._last_batch = time.monotonic()  # a first one that never comes is missed, too
         try:
             while not stop():
-                self._flight.run(self._writer, lambda: stop() or self._again, self._batch)
-                self._flight.close()
+                self._recorder.run(self._writer, 0, lambda: stop() or self._again, self._batch)
+                self._recorder.close()
                 if not stop():
                     self._go_on()
         finally:
@@ -152,18 +153,18 @@ class Service:
             self._cluster.close()
             self._pusher.close()
             self.door.close()
-            self._flight.close()
+            self._recorder.close()
 
     def _go_on(self) -> None:
         """A recorder with other options, into the same recording. Settings that come meanwhile begin it again."""
         self._again = False
         settings = self.settings
-        self._flight = Flight(self._root, self._options(), self._flight.streams)
+        self._recorder = Recorder(self._root, *self._wanted(), self._recorder.streams)
         kept_ns = settings.keep_s * 10**9
         self._writer.change(self._about_it(), budget_bytes=settings.budget_mib << 20, keep_ns=kept_ns)
 
     def _about_it(self) -> dict[str, str | int | bool]:
-        return {**self._flight.about, "keep_ns": self.settings.keep_s * 10**9}
+        return {**self._recorder.about, "keep_ns": self.settings.keep_s * 10**9}
 
     def begin_again(self, settings: Settings, thresholds: Thresholds, kinds: tuple[str, ...]) -> None:
         """Other settings: the recorder begins anew with them. Where it listens and writes stays as it was; a certificate and a
@@ -194,13 +195,14 @@ class Service:
             self.gathered.set("exhume_audit_timestamp_seconds", time.time())
         return Recurring(command, audit.every_h * 3600.0, self._audited)
 
-    def _options(self) -> Options:
+    def _wanted(self) -> tuple[Profile, Options]:
         settings, without = self.settings, self._limits.given_up
         hz = 0 if "samples" in without else min(settings.hz, FEW_HZ) if "most-samples" in without else settings.hz
         kernel_only = settings.user_stacks == "none" or "user-stacks" in without
         latency = settings.latency and "latency-windows" not in without
-        hide = settings.user_stacks == "host"
-        return Options(hz, kernel_only, latency=latency, log=self._log, events_after=self._seen_to, hide_tenants=hide)
+        samples = SampleOptions(hz, kernel_only, hide_tenants=settings.user_stacks == "host") if hz else None
+        profile = FLIGHT if latency else replace(FLIGHT, latency=None)
+        return profile, Options(samples, log=self._log, events_after=self._seen_to)
 
     def _batch(self, status: Status) -> None:
         self._last_batch = time.monotonic()
@@ -221,13 +223,6 @@ class Service:
         if self._last_batch - self._cost_at >= COST_EVERY_S:
             self._cost_at = self._last_batch
             self._watch(status)
-        if self._batches % TIDY_EVERY == 0:
-            import gc
-
-            from exhume.sources.sampling.memory import give_back
-
-            gc.collect()
-            give_back()
 
     def _see(self, rows: "Recording") -> None:
         """The last event that is known: a recorder that goes on from this one is not to tell of it again. Not the end of the
@@ -246,11 +241,11 @@ class Service:
         self.gathered.at_least("exhume_agent_cpu_seconds_total", cpu_s)
         self.gathered.set("exhume_agent_resident_memory_bytes", float(memory))
         self.gathered.set("exhume_agent_disk_bytes", float(status.size_bytes))
-        before = self._options()
+        before = self._wanted()
         if said := self._limits.watch(Cost(time.monotonic(), cpu_s, memory)):
             self._say(said)
             self.gathered.stepped_down(self._limits.given_up)
-            if self._options() != before:
+            if self._wanted() != before:
                 self._again = True
         self._recurring.look()
 

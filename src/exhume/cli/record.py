@@ -12,7 +12,7 @@ from exhume.python import python
 
 if TYPE_CHECKING:
     from exhume.diagnosis.report import Report
-    from exhume.recorder.flight import Status
+    from exhume.recorder.recorder import Status
     from exhume.recorder.trigger import Trigger
     from exhume.recorder.verdicts import Verdicts
     from exhume.recording.writer import Writer
@@ -96,11 +96,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     import gc
+    from dataclasses import replace
 
     from exhume.cli.record_trigger import trigger
     from exhume.cli.stopping import Stopping
     from exhume.host.root import Root
-    from exhume.recorder.flight import Flight, Options
+    from exhume.recorder.profiles import FLIGHT
+    from exhume.recorder.recorder import Options, Recorder
+    from exhume.recorder.samples import Options as SampleOptions
     from exhume.sources.sampling.memory import in_one_place
 
     # Arrow's own allocator keeps what sealing needs, once a minute, for good; the C library can be made to give it back.
@@ -112,7 +115,9 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
 
     in_one_place()
     log = Root(args.log_root) if args.log_root else None
-    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns or 0, latency=not args.no_latency, log=log))
+    profile = replace(FLIGHT, latency=None) if args.no_latency else FLIGHT
+    samples = SampleOptions(args.hz, args.kernel_only) if args.hz else None
+    recorder = Recorder(Root(args.host), profile, Options(samples, log=log))
     try:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
         if kinds and args.keep_ns is None:
@@ -120,24 +125,24 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
         make_place(args.dir)
         writer = Writer(
             args.dir,
-            flight.node,
-            {**flight.about, "keep_ns": keep_ns},
+            recorder.node,
+            {**recorder.about, "keep_ns": keep_ns},
             budget_bytes=args.budget,
             keep_ns=keep_ns,
             segment_ns=segment_ns(),
         )
-        watch = _Watch(args, writer, trigger(args, flight.node, kinds))
+        watch = _Watch(args, writer, trigger(args, recorder.node, kinds))
         gc.collect()
         gc.freeze()
         try:
             with Stopping() as stopping:
-                watch.begin(flight.off)
-                flight.run(writer, stopping, watch)
+                watch.begin(recorder.off)
+                recorder.run(writer, args.for_ns or 0, stopping, watch)
         finally:
             writer.close()
             watch.settle()
     finally:
-        flight.close()
+        recorder.close()
     watch.end()
     return EXIT_HEALTHY if watch.samples or not args.hz or watch.batches else EXIT_CANNOT_JUDGE
 
@@ -217,13 +222,6 @@ class _Watch:
 
         self.samples += status.samples
         self.batches += 1
-        if self.batches % 50 == 0:
-            import gc
-
-            from exhume.sources.sampling.memory import give_back
-
-            gc.collect()
-            give_back()
         for trouble in self._writer.troubles:
             self._tell(trouble)
         if self._trigger is not None:

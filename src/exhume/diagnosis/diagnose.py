@@ -102,7 +102,7 @@ def _with_history(folder: Folder, start: int, end: int) -> Recording:
 
 
 def _current(thresholds: Thresholds, window: Times) -> Thresholds:
-    """Events within the window are current, however long it is; what the kernel's log still had of the time before is history."""
+    """Events of the window are current, however long it is; those that the kernel's log still had from before are history."""
     return replace(thresholds, recent_s=(window[1] - window[0] + APART) // SECOND)
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from exhume.host.cgroups import Tree as CgroupTree
 from exhume.host.root import Root
-from exhume.recorder import loop, sources
-from exhume.recorder.flight import Flight, Options, Status
+from exhume.recorder import readers
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Options, Recorder, Status
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Reasons
 from exhume.sources.kernel_log import KernelLog
 from exhume.sources.reader import Reader
-from tests.recorder.test_flight import Memory
-from tests.recorder.test_loop import Made
+from tests.recorder.test_readers import Made, reading
+from tests.recorder.test_recorder import Memory
 
 TENTH = 100_000_000
 
@@ -60,11 +60,15 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def fly(store: Memory, before: Flight | None = None, events_after: int = 0, keep: bool = True) -> Flight:
-    options = Options(hz=0, for_ns=5 * TENTH, strict=True, latency=False, events_after=events_after)
-    it = Flight(Root(), options, before.streams if before is not None and keep else {})
+def only(*followed: Reader) -> Profile:
+    return reading(FLIGHT, *followed, latency=None, grace_ns=500_000_000)
+
+
+def fly(profile: Profile, store: Memory, before: Recorder | None = None, events_after: int = 0, keep: bool = True) -> Recorder:
+    options = Options(strict=True, events_after=events_after)
+    it = Recorder(Root(), profile, options, before.streams if before is not None and keep else {})
     try:
-        it.run(store, lambda: False)
+        it.run(store, 5 * TENTH)
     finally:
         it.close()
     return it
@@ -75,47 +79,39 @@ def events(store: Memory) -> list[int]:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_what_the_log_says_while_a_recorder_ends_is_told_by_the_next_and_nothing_is_told_twice(
-    log: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
-) -> None:
+def test_what_the_log_says_while_a_recorder_ends_is_told_by_the_next_and_nothing_is_told_twice(log: Path, keep: bool) -> None:
     """Also where the next one has to read the log from its beginning: `keep` is whether it goes on with the same reader."""
     talks = Talks(log)
 
-    def chosen(root: Root, tree: CgroupTree, of: Root | None) -> list[Reader]:
-        fresh = KernelLog(Root(str(log.parent.parent)))
-        fresh.every_ns = TENTH
-        return [fresh, talks]
-
-    monkeypatch.setattr(sources, "flight", chosen)
     store, before, seen_to = Memory(), None, 0
     for _ in range(3):
-        before = fly(store, before, seen_to, keep)
+        fresh = KernelLog(Root(str(log.parent.parent)))
+        fresh.every_ns = TENTH
+        before = fly(only(fresh, talks), store, before, seen_to, keep)
         assert events(store) == talks.said[:-1]
         seen_to = events(store)[-1]
     assert len(talks.said) > 9
 
 
-def test_a_recorder_hands_on_those_that_follow_a_stream_and_nobody_else(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorder_hands_on_those_that_follow_a_stream_and_nobody_else(log: Path) -> None:
     follows, reads = KernelLog(Root(str(log.parent.parent))), Made("vmstat")
-    monkeypatch.setattr(sources, "flight", lambda *_: [follows, reads])
-    first = fly(Memory())
+    first = fly(only(follows, reads), Memory())
     assert first.streams == {"kernel-log": follows}
-    monkeypatch.setattr(sources, "flight", lambda *_: [KernelLog(Root(str(log.parent.parent))), Made("vmstat")])
-    assert fly(Memory(), first).streams == {"kernel-log": follows}
+    assert fly(only(KernelLog(Root(str(log.parent.parent))), Made("vmstat")), Memory(), first).streams == {
+        "kernel-log": follows
+    }
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "STUCK_NS", 150_000_000)
-    monkeypatch.setattr(loop, "GRACE_NS", 500_000_000)
+    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
 
 
 def test_a_reader_that_does_not_come_back_is_not_handed_on(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads would read with it."""
     impatient(monkeypatch)
     released = threading.Event()
-    monkeypatch.setattr(sources, "flight", lambda *_: [HardLog(Root(str(log.parent.parent)), released)])
     try:
-        assert fly(Memory()).streams == {}
+        assert fly(only(HardLog(Root(str(log.parent.parent)), released)), Memory()).streams == {}
     finally:
         released.set()
 
@@ -126,15 +122,14 @@ def test_what_a_reader_read_that_was_given_up_and_came_back_is_told(log: Path, m
     talks, store, released = Talks(log), Memory(), threading.Event()
     talks.read(Recording(store.all().node), 5 * 10**9)
     hard = HardLog(Root(str(log.parent.parent)), released)
-    monkeypatch.setattr(sources, "flight", lambda *_: [hard])
 
     def told(_: Status) -> None:
         if "no answer" in store.all().why_off("kernel-log"):
             released.set()
 
-    it = Flight(Root(), Options(hz=0, strict=True, latency=False))
+    it = Recorder(Root(), only(hard), Options(strict=True))
     try:
-        it.run(store, lambda: store.all().on("kernel-log"), told)
+        it.run(store, stop=lambda: store.all().on("kernel-log"), status=told)
     finally:
         it.close()
     assert events(store) == talks.said

@@ -1,24 +1,26 @@
 """The cores' counters, read by whichever thread is awake: in their rhythm, none twice, none lost, and quiet when they are."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exhume.host.root import Root
-from exhume.recorder import flight, sources
-from exhume.recorder.flight import Flight, Options
-from exhume.recorder.flight_cores import TICK_NS, Cores
+from exhume.recorder.cores import Cores
 from exhume.recorder.latency import Latency
-from exhume.recorder.pace import AWAKE_NS
+from exhume.recorder.policy import Policy
+from exhume.recorder.recorder import Options, Recorder
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import SourceState
 from tests.kernel.bpf.needs import needs_bpf
-from tests.recorder.test_flight import Memory
-from tests.recorder.test_pace import stat
+from tests.recorder.test_quiet import stat
+from tests.recorder.test_recorder import NOTHING, Memory
 
 NODE = Node("n", "b", "6", "v1", 2)
+TICK_NS = 100_000_000
+AWAKE_NS = round(Policy().awake_s * 1e9)
 
 
 class Time:
@@ -41,13 +43,13 @@ def proc(tmp_path: Path) -> Path:
 
 def times(cores: Cores) -> list[int]:
     rows = Recording(NODE)
-    cores.give(rows)
+    cores.collect(rows)
     return sorted({*rows["cpu"].ints("time").tolist()})
 
 
 def test_what_was_read_is_given_once_and_the_first_reading_with_it(proc: Path) -> None:
     now = Time()
-    cores = Cores(Root(str(proc.parent.parent)), NODE, now)
+    cores = Cores(Root(str(proc.parent.parent)), NODE, now, TICK_NS)
     begun = now.ns
     for _ in range(3):
         now.ns += TICK_NS
@@ -60,7 +62,7 @@ def test_what_was_read_is_given_once_and_the_first_reading_with_it(proc: Path) -
 
 def test_in_its_rhythm_a_reading_that_is_not_due_is_not_made_and_a_late_one_not_made_up_for(proc: Path) -> None:
     now = Time()
-    cores = Cores(Root(str(proc.parent.parent)), NODE, now)
+    cores = Cores(Root(str(proc.parent.parent)), NODE, now, TICK_NS)
     due = cores.keep_time(0)
     assert times(cores) == [now.ns]
     assert cores.keep_time(due - 1) == due
@@ -73,7 +75,7 @@ def test_in_its_rhythm_a_reading_that_is_not_due_is_not_made_and_a_late_one_not_
 
 
 def test_cores_that_cannot_be_read_any_more_are_off_and_say_why(proc: Path) -> None:
-    cores = Cores(Root(str(proc.parent.parent)), NODE, Time())
+    cores = Cores(Root(str(proc.parent.parent)), NODE, Time(), TICK_NS)
     proc.unlink()
     cores.take()
     assert cores.source.state is not None
@@ -92,7 +94,7 @@ def test_while_two_threads_read_them_no_reading_is_lost_and_none_comes_before_an
             now.ns += 1
             return now.ns
 
-    cores = Cores(Root(str(proc.parent.parent)), NODE, moment)
+    cores = Cores(Root(str(proc.parent.parent)), NODE, moment, TICK_NS)
     taken: list[bytes] = []
     real = cores._reader.take
 
@@ -112,10 +114,10 @@ def test_while_two_threads_read_them_no_reading_is_lost_and_none_comes_before_an
     given: list[int] = []
     while any(thread.is_alive() for thread in threads):
         rows = Recording(NODE)
-        cores.give(rows)
+        cores.collect(rows)
         given += rows["cpu"].ints("time")[rows["cpu"].ints("core") == 0].tolist()
     rows = Recording(NODE)
-    cores.give(rows)
+    cores.collect(rows)
     given += rows["cpu"].ints("time")[rows["cpu"].ints("core") == 0].tolist()
     assert len(given) == len(taken) + 1  # and the first
     assert given == sorted({*given})
@@ -123,7 +125,7 @@ def test_while_two_threads_read_them_no_reading_is_lost_and_none_comes_before_an
 
 def test_quiet_is_told_by_all_that_was_read_since_it_was_asked_for_last(proc: Path) -> None:
     now = Time()
-    cores = Cores(Root(str(proc.parent.parent)), NODE, now)
+    cores = Cores(Root(str(proc.parent.parent)), NODE, now, TICK_NS)
     begun = now.ns
 
     def pass_by(ns: int, busy: bool = False) -> None:
@@ -145,8 +147,6 @@ def test_quiet_is_told_by_all_that_was_read_since_it_was_asked_for_last(proc: Pa
 @needs_bpf
 def test_who_looks_for_stalls_reads_the_cores_and_wakes_a_recorder_that_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is longer here than anybody waits for it."""
-    monkeypatch.setattr(sources, "flight", lambda *_: [])
-    monkeypatch.setattr(flight, "BATCH_NS", 600 * 10**9)
     readers: list[str] = []
     real, enough = Cores.take, threading.Event()
 
@@ -158,18 +158,14 @@ def test_who_looks_for_stalls_reads_the_cores_and_wakes_a_recorder_that_is_to_st
 
     monkeypatch.setattr(Cores, "take", take)
     store = Memory()
-    it = Flight(Root(), Options(hz=0, strict=True))
-    try:
-        it.run(store, enough.is_set)
-    finally:
-        it.close()
-    assert readers[-4:] == ["exhume-latency"] * 4
+    with Recorder(Root(), replace(NOTHING, batch_ns=600 * 10**9), Options(strict=True)) as it:
+        it.run(store, stop=enough.is_set)
+    assert readers[-5:] == ["exhume-latency"] * 4 + ["MainThread"]  # which reads them once more at the end
     assert len(store.all()["cpu"]) > 5
 
 
 @needs_bpf
 def test_where_the_watch_for_stalls_ends_the_recorder_reads_the_cores_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "flight", lambda *_: [])
     readers: list[str] = []
     real, enough = Cores.take, threading.Event()
 
@@ -184,11 +180,8 @@ def test_where_the_watch_for_stalls_ends_the_recorder_reads_the_cores_itself(mon
 
     monkeypatch.setattr(Cores, "take", take)
     store = Memory()
-    it = Flight(Root(), Options(hz=0))
-    try:
-        it.run(store, enough.is_set)
-    finally:
-        it.close()
+    with Recorder(Root(), NOTHING) as it:
+        it.run(store, stop=enough.is_set)
     assert "it stumbles" in store.all().why_off("latency")
     assert store.all().on("cpu")
 
@@ -198,7 +191,6 @@ def test_where_the_watch_for_stalls_hangs_the_recorder_reads_the_cores_until_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a node whose /proc/PID/cgroup does not answer for minutes."""
-    monkeypatch.setattr(sources, "flight", lambda *_: [])
     readers: list[str] = []
     real, look = Cores.take, Latency._look
     back, enough = threading.Event(), threading.Event()
@@ -219,10 +211,7 @@ def test_where_the_watch_for_stalls_hangs_the_recorder_reads_the_cores_until_it_
     monkeypatch.setattr(Cores, "take", take)
     monkeypatch.setattr(Latency, "_look", hangs)
     store = Memory()
-    it = Flight(Root(), Options(hz=0, strict=True, for_ns=15 * 10**9))
-    try:
-        it.run(store, enough.is_set)
-    finally:
-        it.close()
+    with Recorder(Root(), NOTHING, Options(strict=True)) as it:
+        it.run(store, 15 * 10**9, enough.is_set)
     assert back.is_set()
     assert enough.is_set()

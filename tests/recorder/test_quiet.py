@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.host.root import Root
-from exhume.recorder.pace import AWAKE_NS, TICK_NS, Pace, parse_idle
+from exhume.recorder.cores import TICK_NS, Quiet, parse_idle
+from exhume.recorder.policy import Policy
 
 STEP = 100_000_000
+AWAKE_NS = round(Policy().awake_s * 1e9)
 SECOND = 1_000_000_000
 
 
@@ -20,7 +22,7 @@ class Node:
     """Cores that are idle but for what they are told to do."""
 
     def __init__(self, cores: int = 4) -> None:
-        self.pace = Pace()
+        self.quiet = Quiet()
         self.now = SECOND
         self._work_ns = [0] * cores
         self._begin = self.now
@@ -29,15 +31,15 @@ class Node:
         """So much time, of which a core worked some: whether the node is quiet then."""
         self.now += ns
         self._work_ns[core] += busy_ns
-        self.pace.see(stat(*((self.now - self._begin - work) // TICK_NS for work in self._work_ns)), self.now)
-        return self.pace.quiet(self.now)
+        self.quiet.see(stat(*((self.now - self._begin - work) // TICK_NS for work in self._work_ns)), self.now)
+        return self.quiet(self.now)
 
     def falls_quiet(self) -> None:
         assert any(self.passes() for _ in range(100))
 
 
 def test_nothing_is_quiet_before_it_was_looked_at() -> None:
-    assert not Pace().quiet(SECOND)
+    assert not Quiet()(SECOND)
 
 
 def test_a_node_without_work_is_quiet_after_a_while_and_stays_so() -> None:
@@ -72,8 +74,8 @@ def test_cores_that_come_and_go_are_a_sign_and_so_is_a_file_that_is_none() -> No
     for strange in (stat(5, 5), b"", b"cpu cpu cpu\n"):
         node = Node()
         node.falls_quiet()
-        node.pace.see(strange, node.now + STEP)
-        assert not node.pace.quiet(node.now + STEP)
+        node.quiet.see(strange, node.now + STEP)
+        assert not node.quiet(node.now + STEP)
 
 
 def test_ticks_without_work_are_idle_and_iowait_of_each_core() -> None:

@@ -2,25 +2,24 @@
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exhume.errors import Unreadable
-from exhume.host.cgroups import Tree as CgroupTree
 from exhume.host.root import Root
-from exhume.kernel.clock import Anchor
-from exhume.recorder import flight, loop, sources
-from exhume.recorder.flight import Flight, Options, Status, _Told
-from exhume.recorder.pace import Pace
+from exhume.kernel.clock import Anchor, Clock
+from exhume.recorder import readers, samples
+from exhume.recorder.cores import Quiet
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Anchors, Options, Recorder, Status
+from exhume.recorder.samples import Samples
 from exhume.recording.recording import Node, Recording
 from exhume.recording.source_state import Reasons
-from exhume.sources.reader import Reader
 from exhume.sources.sampling.sampler import Taken
-from tests.recorder.test_loop import Made
+from tests.recorder.test_readers import Made, reading
 from tests.trees import Moving, incident
 
 SECOND = 1_000_000_000
@@ -62,27 +61,18 @@ class Memory:
         return whole
 
 
-@contextmanager
-def ready(options: Options, root: Root | None = None) -> Iterator[Flight]:
-    it = Flight(root or Root(), options)
-    try:
-        yield it
-    finally:
-        it.close()
-
-
-def fly(seconds: float, store: Memory, hz: int = 97, root: Root | None = None, strict: bool = True) -> list[Status]:
+def fly(
+    seconds: float, store: Memory, hz: int = 97, root: Root | None = None, profile: Profile = FLIGHT, strict: bool = True
+) -> list[Status]:
     told: list[Status] = []
-    with ready(Options(hz, for_ns=int(seconds * SECOND), strict=strict), root) as it:
-        it.run(store, lambda: False, told.append)
+    options = Options(samples.Options(hz) if hz else None, strict=strict)
+    with Recorder(root or Root(), profile, options) as it:
+        it.run(store, int(seconds * SECOND), status=told.append)
     return told
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *readers: Reader) -> None:
-    def chosen(root: Root, tree: CgroupTree, log: Root | None) -> list[Reader]:
-        return [*readers]
-
-    monkeypatch.setattr(sources, "flight", chosen)
+NOTHING = reading(FLIGHT)
+"""The cores alone."""
 
 
 @pytest.fixture(scope="module")
@@ -149,24 +139,21 @@ def test_a_recording_that_goes_on_gets_numbers_that_it_has_not_used(flown: tuple
 @needs_root
 def test_a_chapter_is_turned_when_too_many_stacks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.sources.sampling.profiler.MOST_STACKS", 1)
-    only(monkeypatch)
     store = Memory()
-    fly(1.2, store)
+    fly(1.2, store, profile=NOTHING)
     assert store.turned >= 1
 
 
-def test_it_stops_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch)
+def test_it_stops_when_it_is_told_to() -> None:
     store = Memory()
-    with ready(Options(hz=0)) as it:
-        it.run(store, lambda: len(store.batches) >= 1)
+    with Recorder(Root(), NOTHING) as it:
+        it.run(store, stop=lambda: len(store.batches) >= 1)
     assert len(store.batches) == 2
 
 
-def test_without_samples_the_rest_is_recorded_and_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch)
+def test_without_samples_the_rest_is_recorded_and_it_is_said_why() -> None:
     store = Memory()
-    fly(1.2, store, hz=0)
+    fly(1.2, store, hz=0, profile=NOTHING)
     rows = store.all()
     assert rows.why_off("samples") == "not asked for"
     assert len(rows["cpu"])
@@ -177,13 +164,12 @@ def test_where_samples_are_refused_the_rest_is_recorded(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise Unreadable("stack samples cannot be read: it takes root")
 
-    monkeypatch.setattr(flight, "Sampler", refuse)
-    only(monkeypatch)
+    monkeypatch.setattr(samples, "Sampler", refuse)
     store = Memory()
-    with ready(Options(for_ns=SECOND)) as it:
+    with Recorder(Root(), NOTHING, Options(samples.Options())) as it:
         assert it.off == "stack samples cannot be read: it takes root"
         assert it.about["hz"] == 0
-        it.run(store, lambda: False)
+        it.run(store, SECOND)
     assert store.all().why_off("samples") == it.off
 
 
@@ -197,10 +183,7 @@ def test_another_nodes_files_are_recorded_without_the_samples_of_this_one(tmp_pa
     assert {*rows["cpu"].ints("core").tolist()} == set(range(96))
 
 
-def test_a_node_whose_cores_cannot_be_read_is_waited_for_and_not_spun_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(monkeypatch)
+def test_a_node_whose_cores_cannot_be_read_is_waited_for_and_not_spun_for(tmp_path: Path) -> None:
     turns = 0
 
     def stop() -> bool:
@@ -209,8 +192,8 @@ def test_a_node_whose_cores_cannot_be_read_is_waited_for_and_not_spun_for(
         return False
 
     store = Memory()
-    with ready(Options(for_ns=SECOND), Root(str(tmp_path))) as it:
-        it.run(store, stop)
+    with Recorder(Root(str(tmp_path)), NOTHING, Options(samples.Options())) as it:
+        it.run(store, SECOND, stop)
     assert turns < 100
     assert "proc/stat" in store.all().why_off("cpu")
 
@@ -218,36 +201,33 @@ def test_a_node_whose_cores_cannot_be_read_is_waited_for_and_not_spun_for(
 def test_cores_that_are_dear_to_read_are_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what five readings take: 2 % of a core and no more."""
     monkeypatch.setattr("exhume.sources.cpu.DEAREST", 1e-6)
-    only(monkeypatch)
     store = Memory()
-    fly(1.2, store, hz=0)
+    fly(1.2, store, hz=0, profile=NOTHING)
     rows = store.all()
     assert "read every" in rows.why_partial("cpu")
     assert len({*rows["cpu"].ints("time").tolist()}) <= 3
 
 
-def test_the_pace_is_shown_what_is_read_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_is_judged_by_what_is_read_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
-    monkeypatch.setattr(Pace, "see", lambda pace, raw, now: seen.append(raw))
-    only(monkeypatch)
-    fly(0.8, Memory(), hz=0)
+    monkeypatch.setattr(Quiet, "see", lambda quiet, raw, now: seen.append(raw))
+    fly(0.8, Memory(), hz=0, profile=NOTHING)
     assert seen
     assert all(raw.startswith(b"cpu ") for raw in seen)
 
 
 def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "STUCK_NS", 150_000_000)
+    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
     released = threading.Event()
     hung, fine = Made("hung", released, every_ns=100_000_000), Made("fine", every_ns=100_000_000)
-    only(monkeypatch, hung, fine)
     store = Memory()
 
     def told(_: Status) -> None:
         if len(store.batches) == 2:  # in the first it is found stuck, in the second the others go on
             released.set()
 
-    with ready(Options(hz=0, for_ns=6 * SECOND)) as it:
-        it.run(store, lambda: False, told)
+    with Recorder(Root(), reading(FLIGHT, hung, fine)) as it:
+        it.run(store, 6 * SECOND, status=told)
     before, after = Recording(it.node), Recording(it.node)
     for at, (_, rows) in enumerate(store.batches):
         (before if at < 2 else after).extend(rows)
@@ -262,39 +242,39 @@ def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_w
 
 
 def test_a_reader_that_never_comes_back_does_not_keep_it_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "STUCK_NS", 150_000_000)
-    monkeypatch.setattr(loop, "GRACE_NS", 500_000_000)
+    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
     released = threading.Event()
-    only(monkeypatch, Made("hung", released), Made("fine"))
     store = Memory()
     try:
-        fly(1.2, store, hz=0)
+        fly(1.2, store, hz=0, profile=reading(FLIGHT, Made("hung", released), Made("fine"), grace_ns=500_000_000))
     finally:
         released.set()
     assert "no answer within" in store.all().why_off("hung")
     assert store.all().on("fine")
 
 
-def test_a_dear_reader_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dear_reader_is_read_less_often() -> None:
     class Dear(Made):
         def read(self, recording: Recording, time: int) -> Reasons:
             sum(range(300_000))
             return super().read(recording, time)
 
     dear, cheap = Dear("dear", every_ns=50_000_000), Made("cheap", every_ns=50_000_000)
-    only(monkeypatch, dear, cheap)
-    fly(1.5, Memory(), hz=0)
+    fly(1.5, Memory(), hz=0, profile=reading(FLIGHT, dear, cheap))
     assert dear.reads < cheap.reads / 2
 
 
-def test_a_storm_of_side_band_is_let_go_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ready(Options(hz=97 if os.geteuid() == 0 else 0)) as it:
+@needs_root
+def test_a_storm_of_side_band_is_let_go_and_counted() -> None:
+    it = Samples(Root(), True, samples.Options())
+    try:
         it._held = [Taken(b"s" * 80, b"t" * 12_800), Taken(b"", b"t" * 1280)]
         it._shed()
         assert it._held == [Taken(b"s" * 80, b""), Taken(b"", b"")]
         assert it._held_bytes == 80
-        if it._profiler is not None:
-            assert it._profiler.side_band_lost == 110
+        assert it.profiler.side_band_lost == 110
+    finally:
+        it.close()
 
 
 def anchor(seconds: float, real: float, asleep: float = 0.0) -> Anchor:
@@ -304,7 +284,7 @@ def anchor(seconds: float, real: float, asleep: float = 0.0) -> Anchor:
 
 
 def test_a_wall_clock_that_was_set_is_told_by_how_much() -> None:
-    told = _Told()
+    told = Anchors(Clock())
     assert told.step(anchor(1, 1000)) is None
     assert told.step(anchor(2, 1001.0001)) is None
     assert told.step(anchor(3, 4602)) == pytest.approx(3600 * SECOND, rel=1e-3)
@@ -315,13 +295,13 @@ def test_a_wall_clock_that_was_set_is_told_by_how_much() -> None:
 
 
 def test_time_asleep_is_not_a_step() -> None:
-    told = _Told()
+    told = Anchors(Clock())
     assert told.step(anchor(1, 1000)) is None
     assert told.step(anchor(2, 1601, asleep=600)) is None
     assert told.boot_offset_ns == 600 * SECOND
 
 
-def test_a_step_is_an_event_in_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_an_event_in_the_recording() -> None:
     class Stepped:
         """A clock whose wall time jumps back an hour after the first reading."""
 
@@ -333,10 +313,9 @@ def test_a_step_is_an_event_in_the_recording(monkeypatch: pytest.MonkeyPatch) ->
             return anchor(self.reads, 10_000 + self.reads - (3600 if self.reads > 1 else 0))
 
     rows = Recording(Node("n", "b", "6", "v1", 2))
-    clock, told = Stepped(), _Told()
-    with ready(Options(hz=0)) as it:
-        for _ in range(3):
-            it._anchor(rows, clock, told)  # type: ignore[arg-type]
+    anchors = Anchors(Stepped())  # type: ignore[arg-type]
+    for _ in range(3):
+        anchors.add(rows)
     (event,) = rows["events"].rows()
     assert event["kind"] == "clock-step"
     assert event["message"] == "the wall clock was set back by 3600.000 s"
@@ -352,12 +331,11 @@ def test_cpu_time_is_monotonic_per_core(flown: tuple[Memory, list[Status]]) -> N
         assert (np.diff(rows["cpu"].ints("user")[mine]) >= 0).all()
 
 
-def test_what_is_not_asked_for_is_told_as_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_asked_for_is_told_as_off() -> None:
     """Whoever reads on from a recorder that had it would take it for on."""
-    only(monkeypatch)
     store = Memory()
-    with ready(Options(hz=0, for_ns=SECOND // 10, strict=True, latency=False)) as it:
-        it.run(store, lambda: False)
+    with Recorder(Root(), replace(NOTHING, latency=None), Options(strict=True)) as it:
+        it.run(store, SECOND // 10)
     rows = store.all()
     for name in ("samples", "latency", "latency-stacks", "latency-windows", "latency-reclaim"):
         assert not rows.on(name)
