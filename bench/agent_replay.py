@@ -19,13 +19,13 @@ from bench import replay
 from bench.record import _cpu_s, _family, _memory_mb
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
-from exhume.agent.service import JUDGE_EVERY_NS
 from exhume.agent.standing import Standing
 from exhume.cli.record_trigger import kinds_of
 from exhume.diagnosis.findings.registry import examine
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.root import Root
 from exhume.kernel.clock import Clock
+from exhume.recorder.policy import Policy
 from exhume.recorder.profiles import FLIGHT
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recording.recording import Node, Recording, labels
@@ -160,7 +160,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
         standing.found(found, kinds, time.monotonic())
         return []
 
-    trigger = Trigger(node, judge, JUDGE_EVERY_NS)
+    trigger = Trigger(node, judge, Policy(judge_quiet_s=10.0, judge_same_s=10.0))
     spent: dict[str, float] = defaultdict(float)
     memory, samples, series = 0.0, 0, 0
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as tree, Clock() as clock:

@@ -16,24 +16,24 @@ from exhume.agent.cluster_report import ClusterReport
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.hierarchy import memory_hierarchy
-from exhume.agent.judging import judge
 from exhume.agent.limits import FEW_HZ, Cost, Limits, steps
 from exhume.agent.notify import notify
 from exhume.agent.own_cost import children_bytes, ended_children_s
-from exhume.agent.pinning import Pinning
 from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
-from exhume.agent.telling import Telling
+from exhume.diagnosis.detect import detect, incidents
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report, from_json
 from exhume.host.root import Root
 from exhume.recorder import own
+from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.profiles import FLIGHT, Profile
 from exhume.recorder.recorder import Options, Recorder, Status
 from exhume.recorder.samples import Options as SampleOptions
-from exhume.recorder.trigger import Incident, Trigger
+from exhume.recorder.session import OncePerEpisode, Session
+from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case, Verdicts
 from exhume.text import printable
 
@@ -44,14 +44,6 @@ if TYPE_CHECKING:
 STUCK_S = 15.0
 # Own cost is looked at so often.
 COST_EVERY_S = 5.0
-# The last minute is judged so often, and at once when something stalls or a driver complains. Prometheus asks every 15 s at
-# most; half as often as `exhume record --on` judges is half of what judging costs, 20 to 60 ms of CPU each time.
-JUDGE_EVERY_NS = 10 * 10**9
-# On a node on which nothing happens (recorder/signs.py) so often that two windows of a minute still overlap: nothing falls
-# between them. Of what the agent adds to the recorder, judging was most.
-JUDGE_QUIET_NS = 50 * 10**9
-# And while it finds what it found before, as a leak is that goes on for weeks: still within two scrapes of 15 s.
-JUDGE_SAME_NS = 20 * 10**9
 # What cannot be changed while it runs, because somebody relies on it.
 KEPT = ("dir", "host", "listen", "tls_cert", "tls_key", "auth_file", "kubernetes")
 _PLAIN = "text/plain; charset=utf-8"
@@ -70,12 +62,13 @@ class Service:
         audit: list[str],
         log: Root | None = None,
         segment_ns: int = 60 * 10**9,
+        policy: Policy = DEFAULT,
     ) -> None:
         """`kinds` of findings make an incident; `diagnose` and `audit` are the commands that print a report as JSON, the
         latter without its policy; `log` is where the kernel's log is, if not below the node's root."""
         from exhume.recording.writer import Writer
 
-        self._thresholds, self._kinds, self._say = thresholds, kinds, say
+        self._thresholds, self._kinds, self._say, self._policy = thresholds, kinds, say, policy
         self.settings = settings
         self._diagnose, self._audit, self._log = diagnose, audit, log
         self._limits = _limits(settings)
@@ -84,7 +77,7 @@ class Service:
         self._last_batch = self._cost_at = 0.0
         self._batches = 0
         self._again = False
-        self._tell = Telling(say)
+        self._tell = OncePerEpisode(say)
         tls, secret = http.context(settings.tls_cert, settings.tls_key), http.secret(settings.auth_file)
         self._recorder = Recorder(self._root, *self._wanted())
         try:
@@ -111,9 +104,17 @@ class Service:
         except BaseException:
             self._recorder.close()
             raise
-        self._pinning = Pinning()
-        self._trigger = Trigger(self._recorder.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
-        self._verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict)
+        verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict, policy)
+        self._session = Session(
+            self._recorder.node,
+            self._writer,
+            self._detect,
+            verdicts,
+            self._tell,
+            policy,
+            settings.around_s * 10**9,
+            self._incident,
+        )
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
     # The pages
@@ -146,9 +147,9 @@ class Service:
                     self._go_on()
         finally:
             notify("STOPPING=1")
-            self._pin([])
+            self._session.end()
             self._writer.close()
-            self._verdicts.finish()
+            self._session.finish()
             self._recurring.close()
             self._cluster.close()
             self._pusher.close()
@@ -202,7 +203,7 @@ class Service:
         latency = settings.latency and "latency-windows" not in without
         samples = SampleOptions(hz, kernel_only, hide_tenants=settings.user_stacks == "host") if hz else None
         profile = FLIGHT if latency else replace(FLIGHT, latency=None)
-        return profile, Options(samples, log=self._log, events_after=self._seen_to)
+        return profile, Options(samples, log=self._log, events_after=self._seen_to, policy=self._policy)
 
     def _batch(self, status: Status) -> None:
         self._last_batch = time.monotonic()
@@ -210,13 +211,14 @@ class Service:
         self.gathered.set("exhume_agent_batches_total", float(self._batches))
         self._see(status.rows)
         self._tell_off(status.rows)
+        diagnoses = "verdicts" not in self._limits.given_up
         try:
             self.gathered.add(status.rows)
-            self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
-            self._incidents(*self._trigger.add(status.rows))
-        except Exception as error:
-            # What stumbles over what it sees is no reason to stop seeing.
-            self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
+            self._pusher.look(status.rows.window[1], diagnoses)
+        except Exception as error:  # must not stop the recorder
+            self._tell(f"could not count ({type(error).__name__}: {printable(str(error))}); the recording goes on")
+        self._session.diagnoses, self._session.around_ns = diagnoses, self.settings.around_s * 10**9
+        self._session.see(status.rows)
         for trouble in self._writer.take_troubles():
             self._tell(trouble)
         notify("READY=1" if self._batches == 1 else "WATCHDOG=1")
@@ -251,33 +253,19 @@ class Service:
 
     # The judges
 
-    def _judge(self, recording: "Recording") -> list[Incident]:
-        # What the kernel's log still had from before we began is not of the last minute: each start would tell of it anew.
-        found, loops, whole = judge(recording, self._thresholds, self.gathered.since or 0, self._tell)
+    def _detect(self, recording: "Recording", since: int) -> list[Incident]:
+        found, loops, whole = detect(recording, self._thresholds, since, self._tell)
         self.gathered.judged(found, loops)
         self._cluster.observe(found)
-        serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
         self._standing.found(found, self._kinds, time.monotonic(), recording.on("cpu"))
         if whole:
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
-        incidents = [
-            Incident(one.kind, one.subject, one.start, one.end, one.summary, one.severity, recording.real_ns(one.start))
-            for one in serious
-        ]
-        self._pin(incidents)
-        return incidents
+        return incidents(recording, found, self._kinds)
 
-    def _pin(self, found: list[Incident]) -> None:
-        for pin in self._pinning.look(found, self.settings.around_s * 10**9):
-            self._writer.pin(*pin)
-
-    def _incidents(self, new: list[Incident], found: list[Incident]) -> None:
-        for incident in new:
-            self.gathered.incident(incident.kind)
-            self._pusher.incident(incident.start)
-            self._say(f"pinned: {incident.kind}: {printable(incident.summary)}")
-        if "verdicts" not in self._limits.given_up:
-            self._verdicts.ask(new, found)
+    def _incident(self, incident: Incident) -> None:
+        self.gathered.incident(incident.kind)
+        self._pusher.incident(incident.start)
+        self._say(f"pinned: {incident.kind}: {printable(incident.summary)}")
 
     def _verdict(self, case: Case, report: Report) -> None:
         self._standing.verdict(report, time.monotonic(), time.time())

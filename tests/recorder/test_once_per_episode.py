@@ -1,13 +1,13 @@
 """A trouble is said once while it lasts, again when it comes back, and never so often that it fills the journal."""
 
-from exhume.agent.telling import MOST, OVER_S, Telling
+from exhume.recorder.session import MOST_MESSAGES, OVER_S, OncePerEpisode
 
 
 class Told:
     def __init__(self) -> None:
         self.now = 0.0
         self.said: list[str] = []
-        self.tell = Telling(self.said.append, lambda: self.now)
+        self.tell = OncePerEpisode(self.said.append, lambda: self.now)
 
 
 def test_what_lasts_is_said_once_and_what_comes_back_again() -> None:
@@ -23,9 +23,9 @@ def test_what_lasts_is_said_once_and_what_comes_back_again() -> None:
 
 def test_many_in_other_words_each_time_are_bounded_and_what_comes_later_is_heard() -> None:
     told = Told()
-    for number in range(10 * MOST):
+    for number in range(10 * MOST_MESSAGES):
         told.tell(f"trouble {number}")
-    assert len(told.said) == len(told.tell._heard) == MOST
+    assert len(told.said) == len(told.tell._heard) == MOST_MESSAGES
     told.now += OVER_S
     told.tell("disk full")
     assert told.said[-1] == "disk full"

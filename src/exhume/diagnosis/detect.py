@@ -1,6 +1,6 @@
-"""All kinds of findings over the last minute. A detector that fails must not stop the others."""
+"""All detectors over the last minute, for a recorder that runs. One that fails does not stop the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from exhume.diagnosis.findings import crash_loop
@@ -8,20 +8,21 @@ from exhume.diagnosis.findings.crash_loop import CrashLoop
 from exhume.diagnosis.findings.model import Facts, Finding, of
 from exhume.diagnosis.findings.registry import KINDS
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.recorder.trigger import Incident
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
 
-class Judged(NamedTuple):
+class Detected(NamedTuple):
     found: list[Finding[Facts]]
     loops: list[Finding[CrashLoop]]
     """All crash loops; among what was found are the worst."""
     whole: bool
-    """All of them could look."""
+    """No detector failed."""
 
 
-def judge(recording: Recording, thresholds: Thresholds, since: int, trouble: Callable[[str], None]) -> Judged:
-    """What was found that did not end before `since`; `trouble` is told of those that could not look."""
+def detect(recording: Recording, thresholds: Thresholds, since: int, report: Callable[[str], None]) -> Detected:
+    """What was found that did not end before `since`; `report` is told of detectors that failed."""
     found: list[Finding[Facts]] = []
     loops: list[Finding[CrashLoop]] = []
     whole = True
@@ -32,7 +33,16 @@ def judge(recording: Recording, thresholds: Thresholds, since: int, trouble: Cal
                 loops += of(crash_loop.every(recording, thresholds).findings, CrashLoop)
         except Exception as error:
             whole = False
-            trouble(
+            report(
                 f"could not judge {kind.facts.kind} ({type(error).__name__}: {printable(str(error), 200)}); the others go on"
             )
-    return Judged([one for one in found if one.end >= since], [one for one in loops if one.end >= since], whole)
+    return Detected([one for one in found if one.end >= since], [one for one in loops if one.end >= since], whole)
+
+
+def incidents(recording: Recording, found: Iterable[Finding[Facts]], kinds: Collection[str]) -> list[Incident]:
+    """The findings that make an incident."""
+    return [
+        Incident(one.kind, one.subject, one.start, one.end, one.summary, one.severity, recording.real_ns(one.start))
+        for one in found
+        if one.kind in kinds and one.serious
+    ]

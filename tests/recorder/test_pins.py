@@ -1,6 +1,6 @@
 """Which minutes of an incident are pinned: all of a short one, of one that lasts its begin and its end."""
 
-from exhume.agent.pinning import Pinning
+from exhume.recorder.session import Pins
 from exhume.recorder.trigger import WINDOW_NS, Incident
 from tests.agent.made import SECOND
 
@@ -24,7 +24,7 @@ def covered(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def pinned(first_s: int, last_s: int, ended: bool = True) -> list[tuple[int, int]]:
     """One that goes on from the first to the last second and is looked at every ten, for a minute back."""
-    pinning, spans = Pinning(), []
+    pinning, spans = Pins(), []
     for now in range(first_s + 10, last_s + 1, 10):
         spans += pinning.look([going(max(first_s, now - WINDOW_NS // SECOND), now)], AROUND)
     if ended:
@@ -44,7 +44,7 @@ def test_of_one_that_lasts_all_day_its_begin_and_its_end() -> None:
 
 
 def test_one_that_comes_again_is_pinned_again_and_another_is_pinned_beside_it() -> None:
-    pinning = Pinning()
+    pinning = Pins()
     pinning.look([going(1000, 1010)], AROUND)
     (pin,) = pinning.look([going(2000, 2010)], AROUND)
     assert (pin.start, pin.end) == (1880 * SECOND, 2130 * SECOND)
