@@ -445,7 +445,7 @@ class Anchors:
 
     def add(self, rows: Recording) -> None:
         anchor = self._clock.anchor()
-        rows["anchors"].add(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
+        rows.add_anchor(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
         if (step := self.step(anchor)) is not None:
             message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {abs(step) / 1e9:.3f} s"
             rows["events"].add(anchor.perf_ns, "clock-step", "clock", "info", message, labels(step_ns=step))
