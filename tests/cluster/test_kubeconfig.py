@@ -163,7 +163,7 @@ def test_a_token_file_wins_and_its_last_token_is_the_one_of_the_file(tmp_path: P
         token.write_text(f"{written}\n")
         assert client._authorization() == {"Authorization": f"Bearer {written}"}
     token.write_text("evil\nX: 1")
-    with pytest.raises(ExhumeError, match="holds what no token may"):
+    with pytest.raises(ExhumeError, match="holds no valid token"):
         client._authorization()
     with pytest.raises(ExhumeError, match="the token in /nowhere cannot be read"):
         Client(Access(SERVER, token_file="/nowhere"))._authorization()
