@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -446,6 +447,15 @@ def test_a_proxy_that_refuses_is_named_without_its_password(proxy: str, refuses:
         assert "me" not in str(error).partition("//")[2].partition(" ")[0]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "socks5"])
+def test_a_proxy_that_hangs_up_or_talks_nonsense_is_named(scheme: str) -> None:
+    for behave in (lambda peer: None, lambda peer: peer.send(b"\x05\xff nonsense\r\n\r\n")):
+        with raw_server(behave) as server:
+            error = failure("https://server.test", proxy=f"{scheme}://{server.address}")
+        assert error.kind == "proxy"
+        assert str(error).startswith(f"the proxy {scheme}://{server.address} ")
+
+
 @given(st.binary(max_size=40), st.sampled_from(["http", "socks5"]))
 def test_a_proxy_that_answers_anything(answer: bytes, scheme: str) -> None:
     """A connection or a known failure."""
@@ -456,7 +466,7 @@ def test_a_proxy_that_answers_anything(answer: bytes, scheme: str) -> None:
         opened = module._Socket(time.monotonic() + 60)
         opened._raw = ours
         proxy = Proxy("http" if scheme == "http" else "socks5", "p", 1, "me", "x")
-        with suppress(OSError, RequestError):
+        with suppress(OSError, RequestError, HTTPException):
             if scheme == "http":
                 module._tunnel(opened, proxy, "server.test:443")
             else:

@@ -267,14 +267,15 @@ class Client:
             if proxy.kind == "https":
                 # Verified with the certificates of the system: those of a kubeconfig are for the API server.
                 stream = _TlsStream(stream, _context(Tls()), proxy.host)
-        except RequestError as error:
-            raise RequestError("proxy", f"the proxy {proxy} cannot be reached: {error}") from None
-        except ssl.SSLError as error:
+        except (RequestError, ssl.SSLError, ConnectionError) as error:
             raise RequestError("proxy", f"the proxy {proxy} cannot be reached: {_reason(error)}") from None
-        if proxy.kind == "socks5":
-            _socks(stream, proxy, self._host, self._port)
-        elif not self._absolute:
-            _tunnel(stream, proxy, join_host(self._host, self._port))
+        try:
+            if proxy.kind == "socks5":
+                _socks(stream, proxy, self._host, self._port)
+            elif not self._absolute:
+                _tunnel(stream, proxy, join_host(self._host, self._port))
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise RequestError("proxy", f"the proxy {proxy} does not answer as one: {_reason(error)}") from None
         return stream
 
     def _failure(self, error: Exception) -> RequestError:
@@ -311,8 +312,6 @@ def _tunnel(stream: "_Stream", proxy: Proxy, where: str) -> None:
     response = http.client.HTTPResponse(cast(socket.socket, stream), method="CONNECT")
     try:
         response.begin()
-    except (http.client.HTTPException, ValueError, ConnectionError) as error:
-        raise RequestError("proxy", f"the proxy {proxy} does not answer as one: {_reason(error)}") from None
     finally:
         response.close()
     if not 200 <= response.status < 300:
