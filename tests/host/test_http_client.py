@@ -61,7 +61,7 @@ def test_a_request_says_what_it_must_and_credentials_of_the_url_are_sent() -> No
 )
 def test_a_request_cannot_be_split_by_what_it_carries(target: str, header: str) -> None:
     with raw_server(replies(HELLO)) as server, Client(server.url) as client:
-        with pytest.raises(RequestError, match="cannot be sent") as raised:
+        with pytest.raises(RequestError, match=r"cannot be sent: (the path|X) is not printable ASCII") as raised:
             client.request("GET", target, (("X", header),))
         assert raised.value.kind == "settings"
         assert server.accepted == 0

@@ -130,6 +130,9 @@ class Client:
         self._context: ssl.SSLContext | None = None
         self._host, self._port = self._url.hostname or "", port_of(self._url)
         self._proxy = proxy_for(self._url, proxy, os.environ)
+        plain = self._url.scheme == "http" and self._proxy is not None and self._proxy.kind != "socks5"
+        self._page_proxy = self._proxy if plain else None
+        """A proxy that is asked for pages, and not for a tunnel."""
         self._socket: _Socket | None = None
         self._stream: _Stream | None = None
         self._aborted = False
@@ -170,17 +173,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def _absolute(self) -> bool:
-        """A proxy that is asked for a page, and not for a tunnel, needs the whole URL (RFC 9112, section 3.2.2)."""
-        return self._proxy is not None and self._proxy.kind != "socks5" and self._url.scheme == "http"
-
     def _message(self, method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
-        host = self._host if self._url.port is None else join_host(self._host, self._port)
-        host = f"[{host}]" if self._url.port is None and ":" in host else host
+        host = self._url.netloc.rpartition("@")[2]
         fields = [("Host", host), ("User-Agent", f"exhume/{__version__}"), ("Accept-Encoding", "identity")]
-        if self._proxy is not None and self._absolute:
-            fields += self._proxy.headers
+        if self._page_proxy is not None:  # it needs the whole URL (RFC 9112, section 3.2.2)
+            fields += self._page_proxy.headers
             target = f"http://{host}{target}"
         if not self._keep:
             fields.append(("Connection", "close"))
@@ -189,9 +186,9 @@ class Client:
             fields.append(("Authorization", basic(unquote(self._url.username), unquote(self._url.password or ""))))
         if body is not None:
             fields.append(("Content-Length", str(len(body))))
-        for text in (method, target, *(part for field in fields for part in field)):
-            if not (text.isascii() and text.isprintable()) or (text is target and " " in text):
-                raise RequestError("settings", f"{printable(text, 60)} cannot be sent: it is not printable ASCII")
+        for name, value in (("the path", target.replace(" ", "\n")), *fields):
+            if not (value.isascii() and value.isprintable()):
+                raise RequestError("settings", f"the request cannot be sent: {name} is not printable ASCII")
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", ""]
         return "\r\n".join(lines).encode("ascii") + (body or b"")
 
@@ -210,13 +207,12 @@ class Client:
             response.close()
         if response.will_close or not whole or not self._keep:
             self.close()
-        proxy = self._proxy
-        if response.status == 407 and not (proxy and self._absolute):
-            raise RequestError("proxy", "a proxy on the way wants a name and a password (407): name it in HTTPS_PROXY")
         # tinyproxy answers wrong credentials by 401 and not by 407 (reqs.c).
-        ours = response.status == 401 and (response.headers.get("Server") or "").startswith("tinyproxy")
-        if proxy is not None and self._absolute and (response.status == 407 or ours):
-            raise _refused(proxy, response)
+        tinyproxy = response.status == 401 and (response.headers.get("Server") or "").startswith("tinyproxy")
+        if self._page_proxy is not None and (response.status == 407 or tinyproxy):
+            raise _refused(self._page_proxy, response)
+        if response.status == 407:
+            raise RequestError("proxy", "a proxy on the way wants a name and a password (407): name it in HTTPS_PROXY")
         return Reply(response.status, response.reason, response.headers, body)
 
     def _body(self, response: http.client.HTTPResponse) -> tuple[bytes, bool]:
@@ -249,11 +245,10 @@ class Client:
         if self._aborted:
             raise ConnectionAbortedError
         stream: _Stream = opened
-        proxy = self._proxy
-        if proxy is None:
-            opened.connect(self._host, self._port, self._connect_s)
+        if self._proxy is not None:
+            stream = self._through(self._proxy, opened)
         else:
-            stream = self._through(proxy, opened)
+            opened.connect(self._host, self._port, self._connect_s)
         if self._url.scheme == "https":
             self._context = self._context or _context(self._tls)
             stream = _TlsStream(stream, self._context, self._tls.server_name or self._host)
@@ -272,7 +267,7 @@ class Client:
         try:
             if proxy.kind == "socks5":
                 _socks(stream, proxy, self._host, self._port)
-            elif not self._absolute:
+            elif self._page_proxy is None:
                 _tunnel(stream, proxy, join_host(self._host, self._port))
         except (http.client.HTTPException, ConnectionError) as error:
             raise RequestError("proxy", f"the proxy {proxy} does not answer as one: {_reason(error)}") from None
