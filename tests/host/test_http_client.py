@@ -279,6 +279,19 @@ def test_nothing_there_is_said() -> None:
     assert failure(f"http://{'a' * 70}.test").kind == "connect"
 
 
+def test_a_server_that_accepts_nothing_is_given_up_by_either_timeout() -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for waiting in (first, second):  # more than its backlog holds: the next SYN is dropped
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        error = failure(url, connect_s=0.2)
+        assert (error.kind, str(error)) == ("connect", "no connection within 0.2 s")
+        assert failure(url, timeout_s=0.2).kind == "timeout"
+
+
 def test_abort_ends_a_request_from_another_thread() -> None:
     with raw_server(lambda peer: peer.hold()) as server:
         client = Client(server.url)

@@ -10,11 +10,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from exhume.agent.settings import Push
 from exhume.cluster.client import Client as Kubernetes
@@ -22,7 +23,8 @@ from exhume.cluster.kubeconfig import Access
 from exhume.errors import ExhumeError
 from exhume.fleet.prometheus_query import Client as Prometheus
 from exhume.fleet.ray_jobs import Dashboard
-from tests.agent.prometheus import free_port, until
+from exhume.host.http.client import Client, RequestError, Tls
+from tests.agent.prometheus import free_port, needs, until
 from tests.agent.pushers import send
 from tests.fleet.served import History, served
 from tests.host.test_http_client import Certificate, certificate
@@ -213,3 +215,40 @@ def test_a_real_prometheus_through_the_proxy(proxy: Proxy, tmp_path: Path, monke
         found = client.over("exhume_memory_cgroups", client.now_s() - 7200, client.now_s(), 240)
     assert [(each.labels["node"], each.values[0]) for each in found] == [("a", 7.0)]
     assert set(proxy.asked(port)) == {f"POST http://{NAME}:{port}/api/v1/{what}" for what in ("query", "query_range")}
+
+
+@pytest.mark.ci
+def test_a_server_of_another_tls_that_wants_a_certificate(
+    own: Certificate, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus is a program in Go, as an API server is: TLS and HTTP of another make, inside a tunnel."""
+    needs("prometheus")
+    files = {"cert_file": own.file, "key_file": own.file.with_suffix(".key"), "client_ca_file": own.file}
+    tls = {**{name: str(file) for name, file in files.items()}, "client_auth_type": "RequireAndVerifyClientCert"}
+    (tmp_path / "web.yml").write_text(yaml.safe_dump({"tls_server_config": tls}))
+    (tmp_path / "prometheus.yml").write_text("{}\n")
+    port = free_port()
+    command = ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
+    command += [f"--web.config.file={tmp_path / 'web.yml'}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@{proxy.address}")
+    url, known = f"https://{NAME}:{port}", Tls(own.certificate, own.certificate, own.key)
+
+    def ready() -> bool:
+        with Client(url, tls=known) as client, suppress(RequestError):
+            return client.request("GET", "/-/ready").status == 200
+        return False
+
+    with subprocess.Popen(command) as running:
+        try:
+            until(ready, "Prometheus is ready")
+            with Client(url, tls=known, keep=True) as client:
+                metrics = [client.request("GET", "/metrics").body for _ in range(2)]
+            with (
+                Client(url, tls=Tls(own.certificate)) as stranger,
+                pytest.raises(RequestError, match=r"TLS failed: .*certificate"),
+            ):
+                stranger.request("GET", "/-/ready")
+        finally:
+            running.terminate()
+    assert all(b"prometheus_build_info" in each for each in metrics)
+    assert set(proxy.asked(port)) == {f"CONNECT {NAME}:{port}"}

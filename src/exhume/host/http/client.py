@@ -124,7 +124,7 @@ class Client:
         requests, until `close`. `proxy` overrules the environment. A user and a password in the URL are sent as basic
         authentication."""
         self._url = split_url(url)
-        self._timeout_s, self._connect_s = timeout_s, min(connect_s, timeout_s)
+        self._timeout_s, self._connect_s = timeout_s, connect_s
         self._limit_bytes, self._truncate, self._keep = limit_bytes, truncate, keep
         self._tls = tls or Tls()
         self._context: ssl.SSLContext | None = None
@@ -421,6 +421,7 @@ class _Socket(_Stream):
                 return
             except OSError as error:
                 self.close()
+                self._left()  # raises when the whole request is out of time
                 reason = f"no connection within {connect_s:g} s" if isinstance(error, TimeoutError) else _reason(error)
         raise RequestError("connect", reason)
 
