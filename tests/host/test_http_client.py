@@ -67,6 +67,12 @@ def test_a_request_cannot_be_split_by_what_it_carries(target: str, header: str) 
         assert server.accepted == 0
 
 
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://[", "http://a b", "http://a:0", "//a", "http://\u00e4"])
+def test_an_address_that_is_none_is_said(url: str) -> None:
+    with pytest.raises(RequestError, match="not a valid http:// or https:// URL"):
+        Client(url)
+
+
 DRIPS: dict[str, tuple[bytes, bytes]] = {
     "nothing": (b"", b""),
     "status line": (b"", b"H"),

@@ -137,8 +137,6 @@ class Sender:
                     return Outcome("again", "the agent ends")
                 target = (url.path or "/") + (f"?{url.query}" if url.query else "")
                 return judged(client.request("POST", target, headers, wanted.body))
-        except ValueError:
-            return Outcome("again", f"{printable(url.geturl())} is not an HTTP address")
         except ExhumeError as error:
             return Outcome("again", str(error))
         finally:

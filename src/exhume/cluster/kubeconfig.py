@@ -56,8 +56,6 @@ def find(context: str = "", environment: Mapping[str, str] | None = None) -> Acc
 
 def in_cluster(env: Mapping[str, str], account: str = ACCOUNT) -> Access:
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
-    if not port.isdecimal():
-        raise ExhumeError(f"KUBERNETES_SERVICE_PORT is {printable(port)}, which is no port")
     try:
         authority = Path(account, "ca.crt").read_bytes()
         Path(account, "token").read_bytes()
@@ -67,6 +65,12 @@ def in_cluster(env: Mapping[str, str], account: str = ACCOUNT) -> Access:
             "set automountServiceAccountToken, or name a kubeconfig by KUBECONFIG"
         ) from None
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    try:
+        split_url(server)
+    except ValueError:
+        raise ExhumeError(
+            f"KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT, {printable(host)} and {printable(port)}, are no address"
+        ) from None
     return Access(server, authority, token_file=f"{account}/token", described="the pod's service account")
 
 

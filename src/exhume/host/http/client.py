@@ -123,7 +123,10 @@ class Client:
         counted after decompression, is an error, or is cut there with `truncate`. With `keep` the connection stays open between
         requests, until `close`. `proxy` overrules the environment. A user and a password in the URL are sent as basic
         authentication."""
-        self._url = split_url(url)
+        try:
+            self._url = split_url(url)
+        except ValueError:
+            raise RequestError("settings", "the address is not a valid http:// or https:// URL") from None
         self._timeout_s, self._connect_s = timeout_s, connect_s
         self._limit_bytes, self._truncate, self._keep = limit_bytes, truncate, keep
         self._tls = tls or Tls()
