@@ -1,37 +1,29 @@
-"""A client of Prometheus' query API that expects the worst: slow answers, partial ones, 429 and 503, questions too large.
+"""A client of Prometheus' query API that expects the worst: slow or partial replies, 429 and 503, queries that are too large.
 
-On http.client alone. A question has a deadline, however slowly its answer comes; one that is too much is asked in halves; what
-was put up with on the way is in `troubles`, a sentence each.
+A query has a deadline; one that is too large is sent in halves; `troubles` holds a sentence for each problem on the way.
 """
 
-import base64
-import http.client
 import os
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
-from email.utils import parsedate_to_datetime
-from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
-from exhume import __version__
 from exhume.errors import ExhumeError, UsageError
 from exhume.fleet.prometheus_reply import Refusal, Reply, Series, joined, parse
-from exhume.fleet.prometheus_wire import opened, pieces
+from exhume.host.http import client as http
+from exhume.host.http.address import split_url
+from exhume.host.http.retry import backoff_s
 from exhume.text import printable
 
-PATIENCE_S = 60.0
-"""For one answer, whole."""
+TIMEOUT_S = 60.0
 ATTEMPTS = 6
 BUDGET_S = 300.0
 """To be spent on waiting, over all questions."""
-LARGEST = 256 << 20
+LIMIT_BYTES = 256 << 20
 # web/api/v1/api.go: "exceeded maximum resolution of 11,000 points per timeseries".
 MOST_POINTS = 10_000
 TOKEN_FILE = "EXHUME_PROMETHEUS_TOKEN_FILE"
-_LONGEST_WAIT_S = 60.0
 _MOST_WARNINGS = 5
 
 
@@ -39,12 +31,17 @@ class Client:
     def __init__(
         self,
         url: str,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
         attempts: int = ATTEMPTS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._url = _checked(url)
-        self._patience_s, self._attempts, self._sleep = patience_s, attempts, sleep
+        try:
+            self._url = split_url(url)
+        except ValueError:
+            shown = printable(url.rpartition("@")[2])
+            raise UsageError(f"{shown} is not the address of a Prometheus: say http://HOST:9090") from None
+        self._http = http.Client(url, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
+        self._timeout_s, self._attempts, self._sleep = timeout_s, attempts, sleep
         # A question may be longer than an address may be, so it is sent as a form; some gateways let only GET through.
         self._form = True
         self._answered = False
@@ -118,27 +115,22 @@ class Client:
 
     def _asked(self, what: str, query: Mapping[str, str]) -> Reply:
         for attempt in range(self._attempts):
-            after: float | None = None
+            after_s: float | None = None
             try:
-                status, raw, said_after = self._exchange(what, query)
-                after = retry_after(said_after, time.time())
-                reply = parse(status, raw)
+                answer = self._exchange(what, query)
+                after_s = answer.retry_after_s
+                reply = parse(answer.status, answer.body)
                 self._warnings.update(reply.warnings)
                 return reply
             except Refusal as refusal:
                 if refusal.trouble != "again":
                     raise
                 failed = refusal
-            except TimeoutError:
-                # Twice too slow is too much: it is asked for less then.
-                failed = Refusal("again" if attempt == 0 else "too much", f"no answer within {self._patience_s:g} s")
-                if attempt:
+            except http.RequestError as error:
+                failed = self._failure(error, attempt)
+                if failed.trouble != "again":
                     raise failed from None
-            except (OSError, http.client.HTTPException) as error:
-                if isinstance(error, ssl.SSLCertVerificationError):
-                    raise Refusal("never", f"its certificate is not to be trusted: {error.verify_message}") from None
-                failed = Refusal("again", printable(str(error) or type(error).__name__))
-            wait_s = min(_LONGEST_WAIT_S, 0.25 * 2**attempt if after is None else after)
+            wait_s = backoff_s(attempt, after_s)
             if attempt + 1 == self._attempts or self._waited_s + wait_s > BUDGET_S:
                 break
             self._counted[f"had to be asked again: {failed}"] += 1
@@ -146,58 +138,33 @@ class Client:
             self._sleep(wait_s)
         raise Refusal("never", f"asked {attempt + 1} times in vain: {failed}")
 
-    def _exchange(self, what: str, query: Mapping[str, str]) -> tuple[int, bytes, str]:
-        url, until = self._url, time.monotonic() + self._patience_s
-        connection = opened(url, self._patience_s, self._answered)
-        try:
-            target = f"{url.path.rstrip('/')}/api/v1/{what}"
-            form = urlencode({**query, "timeout": f"{self._patience_s:g}s"})
-            own = urlencode(parse_qsl(url.query))  # what the address had (a tenant ...) goes along
-            if self._form:
-                connection.request("POST", f"{target}?{own}" if own else target, form, self._headers())
-            else:
-                connection.request("GET", f"{target}?{form}{'&' * bool(own)}{own}", headers=self._headers())
-            reply = connection.getresponse()
-            with closing(reply):
-                raw = b"".join(pieces(reply, connection, until, LARGEST))
-            self._answered = True
-        finally:
-            connection.close()
+    def _failure(self, error: http.RequestError, attempt: int) -> Refusal:
+        if error.kind == "size" or (error.kind == "timeout" and attempt > 0):
+            return Refusal("too much", str(error))  # too slow twice: ask for less
+        # A server that has answered before may come back.
+        away = error.kind in ("connect", "proxy") and not self._answered
+        return Refusal("never" if away or error.kind in ("settings", "certificate") else "again", str(error))
+
+    def _exchange(self, what: str, query: Mapping[str, str]) -> http.Reply:
+        target = f"{self._url.path.rstrip('/')}/api/v1/{what}"
+        form = urlencode({**query, "timeout": f"{self._timeout_s:g}s"})
+        own = urlencode(parse_qsl(self._url.query))  # the query of the address (a tenant ...) goes along
+        headers = [("Accept", "application/json"), *self._authorization()]
+        if self._form:
+            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+            reply = self._http.request("POST", f"{target}?{own}" if own else target, headers, form.encode("ascii"))
+        else:
+            reply = self._http.request("GET", f"{target}?{form}{'&' * bool(own)}{own}", headers)
+        self._answered = True
         if reply.status == 405 and self._form:
             self._form = False
             return self._exchange(what, query)
-        return reply.status, raw, reply.headers.get("Retry-After", "")
+        return reply
 
-    def _headers(self) -> dict[str, str]:
-        headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "User-Agent": f"exhume/{__version__}",
-        }
-        if self._url.username is not None:
-            pair = f"{unquote(self._url.username)}:{unquote(self._url.password or '')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        elif path := os.environ.get(TOKEN_FILE):
-            try:
-                token = Path(path).read_text(encoding="ascii").strip()
-            except (OSError, ValueError):
-                raise ExhumeError(f"the token in {printable(path)} ({TOKEN_FILE}) cannot be read") from None
-            if not token.isprintable():
-                raise ExhumeError(f"{printable(path)} ({TOKEN_FILE}) holds what no token may")
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
-
-
-def _checked(url: str) -> SplitResult:
-    try:
-        found = urlsplit(url)
-        port = found.port
-    except ValueError:
-        found, port = urlsplit(""), None
-    if found.scheme not in ("http", "https") or not found.hostname or port == 0 or not url.isprintable() or " " in url:
-        raise UsageError(f"{printable(url.rpartition('@')[2])} is not the address of a Prometheus: say http://HOST:9090")
-    return found
+    def _authorization(self) -> list[tuple[str, str]]:
+        """A name and a password in the address win: the HTTP client sends them."""
+        path = os.environ.get(TOKEN_FILE)
+        return [("Authorization", f"Bearer {http.read_token(path)}")] if path and self._url.username is None else []
 
 
 def _cut(start_s: float, end_s: float, step_s: float, most: int) -> list[tuple[float, float]]:
@@ -207,16 +174,6 @@ def _cut(start_s: float, end_s: float, step_s: float, most: int) -> list[tuple[f
         (start_s + first * step_s, start_s + (min(points, first + most) - 1) * step_s)
         for first in range(0, points, max(1, most))
     ]
-
-
-def retry_after(value: str, now_s: float) -> float | None:
-    """Seconds, from a number of them or from a date (RFC 9110, 10.2.3); None for what is neither."""
-    value = value.strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:9])
-    with suppress(ValueError, TypeError, IndexError, OverflowError):
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now_s)
-    return None
 
 
 def _clock(at_s: float) -> str:

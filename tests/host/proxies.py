@@ -4,6 +4,7 @@ import contextlib
 import selectors
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,14 +23,21 @@ class _Server(socketserver.ThreadingTCPServer):
     seen: Proxied
     refuses: bytes
     account: bytes
-    target: tuple[str, int] | None
+    tls: ssl.SSLContext | None
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if self.tls is not None and isinstance(request, socket.socket):
+            with contextlib.suppress(OSError), self.tls.wrap_socket(request, server_side=True) as wrapped:
+                super().finish_request(wrapped, client_address)
+        else:
+            super().finish_request(request, client_address)
 
 
 @contextlib.contextmanager
-def http_proxy(refuses: bytes = b"", account: bytes = b"", target: tuple[str, int] | None = None) -> Iterator[Proxied]:
+def http_proxy(refuses: bytes = b"", account: bytes = b"", tls: ssl.SSLContext | None = None) -> Iterator[Proxied]:
     """`refuses` is its answer to everybody; with an account only those who bring it (in base64) are let through. Names are not
-    looked up: everything is connected to `target`, or to the port asked for on this machine."""
-    with _serving(_Http, refuses, account, target) as seen:
+    looked up: everything is connected to the port asked for on this machine. With `tls` the proxy itself is reached by TLS."""
+    with _serving(_Http, refuses, account, tls) as seen:
         yield seen
 
 
@@ -42,11 +50,11 @@ def socks_proxy(refuses: bytes = b"", account: bytes = b"") -> Iterator[Proxied]
 
 @contextlib.contextmanager
 def _serving(
-    handler: type[socketserver.StreamRequestHandler], refuses: bytes, account: bytes, target: tuple[str, int] | None
+    handler: type[socketserver.StreamRequestHandler], refuses: bytes, account: bytes, tls: ssl.SSLContext | None
 ) -> Iterator[Proxied]:
     with _Server(("127.0.0.1", 0), handler) as server:
         server.seen = Proxied(f"127.0.0.1:{server.server_address[1]}")
-        server.refuses, server.account, server.target = refuses, account, target
+        server.refuses, server.account, server.tls = refuses, account, tls
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -71,7 +79,7 @@ class _Http(socketserver.StreamRequestHandler):
             self.wfile.write(b"HTTP/1.1 " + self.server.refuses + b"\r\n\r\n")
         elif method == b"CONNECT":
             port = int(where.rpartition(b":")[2])
-            with socket.create_connection(self.server.target or ("127.0.0.1", port), 10) as other:
+            with socket.create_connection(("127.0.0.1", port), 10) as other:
                 self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 _both_ways(self.connection, other)
         else:
@@ -118,3 +126,5 @@ def _both_ways(one: socket.socket, other: socket.socket) -> None:
                 if not data:
                     return
                 key.data.sendall(data)
+                while isinstance(key.fileobj, ssl.SSLSocket) and key.fileobj.pending():
+                    key.data.sendall(key.fileobj.recv(65536))

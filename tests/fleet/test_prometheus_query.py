@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exhume.errors import ExhumeError
-from exhume.fleet.prometheus_http import TOKEN_FILE, Client
+from exhume.fleet.prometheus_query import TOKEN_FILE, Client
 
 NOW = b'{"status":"success","data":{"resultType":"scalar","result":[%.3f,"%.3f"]}}'
 Behaviour = Callable[[http.server.BaseHTTPRequestHandler], None]
@@ -66,7 +66,7 @@ def test_a_token_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.Monke
         Client(f"http://{address}").now_s()
         assert came[0].headers["Authorization"] == "Bearer abc"
         (tmp_path / "token").write_text("abc\ndef")
-        with pytest.raises(ExhumeError, match="holds what no token may"):
+        with pytest.raises(ExhumeError, match="holds no valid token"):
             Client(f"http://{address}").now_s()
         (tmp_path / "token").unlink()
         with pytest.raises(ExhumeError, match="cannot be read"):
@@ -115,21 +115,21 @@ def test_an_answer_that_dribbles_is_not_waited_for_without_end() -> None:
     with serving(behaves) as (address, came):
         try:
             with pytest.raises(ExhumeError, match=r"does not answer: no answer within 0\.3 s"):
-                Client(f"http://{address}", patience_s=0.3, sleep=lambda _: None).now_s()
+                Client(f"http://{address}", timeout_s=0.3, sleep=lambda _: None).now_s()
         finally:
             over.set()
     assert len(came) == 2
 
 
 def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.fleet.prometheus_http.LARGEST", 10_000)
+    monkeypatch.setattr("exhume.fleet.prometheus_query.LIMIT_BYTES", 10_000)
 
     def behaves(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(b" " * 20_000)
 
-    with serving(behaves) as (address, _), pytest.raises(ExhumeError, match="the answer is larger than"):
+    with serving(behaves) as (address, _), pytest.raises(ExhumeError, match="the reply is larger than"):
         Client(f"http://{address}").now_s()
 
 
