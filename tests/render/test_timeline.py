@@ -15,7 +15,7 @@ from exhume.diagnosis.findings.model import Facts, Finding, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.recording.recording import Recording
 from exhume.render import timeline_svg, timeline_text
-from exhume.render.flame_compared import quiet
+from exhume.render.baseline import quiet
 from exhume.render.lanes import STATES, Line, Timeline
 from exhume.render.scene import Clock
 from exhume.render.timeline import MOST_FLAGS, timeline

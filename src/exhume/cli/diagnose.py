@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from exhume.cli.diagnose_opening import Opened
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
-    from exhume.render.flame_compared import Compared
+    from exhume.render.flame import Compared
     from exhume.render.scene import Clock, Scene
 
 DESCRIPTION = """\
@@ -221,7 +221,8 @@ def _html(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str:
 
 def _compared(args: argparse.Namespace, folder: "Folder", scene: "Scene") -> "Compared | None":
     """The stacks of the incident, on its core if it has one, against those of a quiet time."""
-    from exhume.render.flame_compared import compare, quiet
+    from exhume.render.baseline import quiet
+    from exhume.render.flame import compare
 
     if not scene.sampled:
         return None
