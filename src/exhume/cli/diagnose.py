@@ -141,6 +141,7 @@ def _usage(args: argparse.Namespace) -> None:
 def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds") -> "Scene":
     from exhume.cli.terminal import Progress
     from exhume.diagnosis.diagnose import diagnose, diagnose_folder
+    from exhume.render.lanes import unrecorded
     from exhume.render.scene import SAMPLED, TABLES, focus_of, scene, told, wanted
 
     folder = opened.folder
@@ -170,6 +171,7 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
         pseudonyms=folder.about.get("pseudonyms") is True,
         elsewhere=folder.node.boot_id != _this_boot(),
         bars=_bars(thresholds),
+        gaps=tuple(unrecorded(folder, *seen.window)),
     )
 
 

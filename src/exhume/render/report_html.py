@@ -9,10 +9,10 @@ from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.render import chain_svg, sentences, timeline_svg
 from exhume.render.flame import Compared, walk
 from exhume.render.flame_svg import flame, hashed, left_out, script
-from exhume.render.lanes import STATES, Timeline
+from exhume.render.lanes import STATES
 from exhume.render.report_style import STYLE
 from exhume.render.scene import Group, Scene
-from exhume.render.timeline import timeline
+from exhume.render.timeline import Timeline, timeline
 from exhume.text import printable
 
 _LONGEST = 600
@@ -27,7 +27,7 @@ _STATES = {"system": "system (the kernel for a task)", "softirq": "softirq and i
 
 def page(scene: Scene, compared: Compared | None = None, commands: Iterable[str] = ()) -> str:
     columns = max(_FEWEST, min(_COLUMNS, (scene.window[1] - scene.window[0]) // _COLUMN_NS))
-    picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, columns)
+    picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, columns, scene.gaps)
     parts = [
         *_head(scene),
         *_who(scene),
@@ -128,7 +128,7 @@ def _advice(one: Advice) -> str:
 
 
 def _timeline(scene: Scene, picture: Timeline) -> Iterator[str]:
-    if not (picture.strips or picture.lines or picture.bars or picture.flags or picture.restarts):
+    if picture.empty:
         return
     yield "<h2>Side by side in time</h2>"
     if picture.strips:
@@ -139,7 +139,7 @@ def _timeline(scene: Scene, picture: Timeline) -> Iterator[str]:
         hidden = len(picture.flags) - len(shown) + picture.hidden_flags
         yield "<table><thead><tr><th>When</th><th></th><th>Line of the log</th></tr></thead><tbody>"
         for flag in shown:
-            yield _row((scene.clock.exact(flag.time), "n t"), (flag.severity, "t"), (flag.message or flag.kind, "mono"))
+            yield _row((scene.clock.exact(flag.time), "n t"), (flag.severity, "t"), (flag.text or flag.kind, "mono"))
         yield "</tbody></table>"
         if hidden:
             yield f'<p class="note">and {hidden:,} more lines</p>'

@@ -1,12 +1,10 @@
-"""Arrays as answers have them: lists with null for what is not known, bytes as base64, and the edges of columns."""
+"""Arrays as answers have them: lists with null for what is not known, bytes as base64."""
 
 import base64
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from exhume.recording.recording import Ints
 
 UNKNOWN = 255
 _FULL = 254
@@ -30,13 +28,3 @@ def shares(rows: NDArray[np.floating[Any]]) -> list[str]:
 
 def encoded(values: NDArray[np.uint8]) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
-
-
-def edges_of(start: int, end: int, columns: int) -> Ints:
-    """In whole numbers: floats lose nanoseconds of such times. A window shorter than its columns is made as long."""
-    length = max(end - start, columns)
-    return start + np.arange(columns + 1, dtype=np.int64) * (length // columns) + _rest(length % columns, columns)
-
-
-def _rest(left: int, columns: int) -> Ints:
-    return np.arange(columns + 1, dtype=np.int64) * left // columns
