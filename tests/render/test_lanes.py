@@ -19,7 +19,8 @@ def counted(a_second: float, **of_user: list[int]) -> Counted:
 
 
 def user(found: Counted, core: int) -> list[float]:
-    return found.states(EDGES, (0, 3 * SECOND))[core, STATES.index("user")].round(2).tolist()
+    shares: list[float] = found.states(EDGES, (0, 3 * SECOND))[core, STATES.index("user")].round(2).tolist()
+    return shares
 
 
 def test_a_core_without_ticks_was_not_accounted_and_one_without_samples_slept() -> None:
