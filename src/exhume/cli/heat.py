@@ -115,7 +115,7 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     from exhume.cli.info import ranges
     from exhume.cli.terminal import Style
     from exhume.recording.summary import between
-    from exhume.render.heat import aligned, of_cores, offset_map, saturated
+    from exhume.render.heat import of_cores, offset_map, saturated
     from exhume.render.heat_text import offset_lines
 
     style = Style(sys.stdout)
@@ -125,7 +125,6 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
     seen = _seen(folder)
     marks = saturated(between(summary, window.start, window.end), _hz(folder))
-    summary = aligned(summary, start, seen)
     events = complaints(folder, start, window.end)
     named = args.cpu or ()
     together = "all cores" if not named else f"cores {ranges(named)}"
