@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.diagnosis.findings.cores import TICK_NS, Core, cores
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints, Labels, Recording, Series
 from exhume.recording.summary import SECOND
 
@@ -49,7 +49,7 @@ def edges_of(start: int, end: int, columns: int) -> Ints:
 # Gaps
 
 
-def unrecorded(folder: Folder, start: int, end: int) -> Gaps:
+def unrecorded(folder: Readable, start: int, end: int) -> Gaps:
     """Inside of a window. The folder looks into open segments for it: it is only asked where their names leave room for one."""
     seen: int | None = None
     for span in sorted(folder.spans, key=lambda span: span.start):
@@ -126,7 +126,7 @@ def _recorded(total: Shares, edges: Ints, window: tuple[int, int] | None) -> NDA
     return np.logical_or(there, near & inside)
 
 
-def ticks(folder: Folder, edges: Ints) -> Counted | None:
+def ticks(folder: Readable, edges: Ints) -> Counted | None:
     """By /proc/stat; None where it was not read."""
     start, end = int(edges[0]) - _AROUND_NS, int(edges[-1]) + _AROUND_NS
     recording = folder.load(start, end, ("cpu",))
@@ -199,7 +199,7 @@ class Kind(NamedTuple):
     of: Callable[[Recording, Ints, Gaps], Shares | None]
 
 
-def lines_around(folder: Folder, edges: Ints) -> list[Line]:
+def lines_around(folder: Readable, edges: Ints) -> list[Line]:
     """Every line that the recording knows anything of in a window, by the readings before it and after it, too."""
     start, end = int(edges[0]) - _HOLDS_NS, int(edges[-1]) + _HOLDS_NS
     recording, gaps = folder.load(start, end, ("memcg", "latency", "counters")), unrecorded(folder, start, end)
@@ -358,7 +358,7 @@ class Marks(NamedTuple):
     restarts: tuple[Restart, ...]
 
 
-def marks_around(folder: Folder, start: int, end: int) -> Marks:
+def marks_around(folder: Readable, start: int, end: int) -> Marks:
     """What happened in a window, also where it is told of before it or after."""
     return marks(folder.load(start - _BEFORE_NS, end + _AFTER_NS, ("events", "units", "anchors")), start, end)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import ExhumeError
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
 from exhume.recording.summary import EMPTY, OFFSETS, SECOND, Summary
 from exhume.render import lanes
@@ -146,7 +146,7 @@ class Builder:
                 part = first // 2, -(-last // 2)
                 self._marks[part] = lanes.together(self._marks[part], found) if part in self._marks else found
 
-    def _ranges(self, folder: Folder) -> tuple[list[Range], int]:
+    def _ranges(self, folder: Readable) -> tuple[list[Range], int]:
         """What to read, some segments at a time, and up to where it will not have to be read again."""
         outline = self.outline
         end = outline.place(folder.window[1]) + 1
@@ -160,7 +160,7 @@ class Builder:
         settled = open_from - -(-_LATE_S // outline.width) if self._store.live else end
         return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
 
-    def _read_cores(self, folder: Folder, taken: Rates, later: bool, start: int, end: int) -> None:
+    def _read_cores(self, folder: Readable, taken: Rates, later: bool, start: int, end: int) -> None:
         if later:
             self._some.wait(_SOME_S)  # those who ask wait for that, too, and go first then
         if self._some.is_set():
@@ -182,12 +182,12 @@ class Builder:
                 made = as_summary(counted, outline.moment(first), outline.width)
                 outline.put(first, last, *made, outline.a_second / TICKS_A_SECOND)
 
-    def _has_ticks(self, folder: Folder) -> bool:
+    def _has_ticks(self, folder: Readable) -> bool:
         if not self._ticks and (self._ticks is None or self._store.live):
             self._ticks = folder.count("cpu") > 0
         return self._ticks
 
-    def _read_others(self, folder: Folder, start: int, end: int) -> None:
+    def _read_others(self, folder: Readable, start: int, end: int) -> None:
         first, last = self.outline.moment(start), self.outline.moment(end)
         for line in lanes.lines_around(folder, self._edges(start, end)):
             self.outline.put_line(line.key, start, line.values)

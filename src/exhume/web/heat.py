@@ -9,7 +9,7 @@ from exhume.recording import chosen
 from exhume.recording.arrays import unique
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import Choice, Search
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
 from exhume.recording.summary import OFFSETS, SECOND
 from exhume.render.heat import Cells, Flags, of_cores, offsets_together, recorded_seconds, seconds_of
@@ -44,12 +44,12 @@ def heat(view: View, query: Query) -> dict[str, Any]:
     return heat_map(cells, store.us(cells.wanted.first), ready)
 
 
-def _not_too_many(view: View, folder: Folder, seconds: int) -> None:
+def _not_too_many(view: View, folder: Readable, seconds: int) -> None:
     if seconds * max(1, folder.node.cpus) * max(1, view.store.hz) > MOST_SAMPLES:
         raise Complaint(413, f"more than {MOST_SAMPLES:,} samples would have to be looked at: choose a shorter window", "to")
 
 
-def _all_cores(view: View, folder: Folder, cells: Cells) -> float:
+def _all_cores(view: View, folder: Readable, cells: Cells) -> float:
     """From the outline, but for a short window that it does not have yet, or not any more as it is. How much of it is there."""
     outline, base, seconds = view.builder.outline, cells.wanted.base, cells.wanted.number + 1
     known = _outlined(view, folder, cells)
@@ -63,14 +63,14 @@ def _all_cores(view: View, folder: Folder, cells: Cells) -> float:
     return ready
 
 
-def _outlined(view: View, folder: Folder, cells: Cells) -> bool:
+def _outlined(view: View, folder: Readable, cells: Cells) -> bool:
     """Whether the outline has all of it."""
     outline, base = view.builder.outline, cells.wanted.base
     end = min(base + (cells.wanted.number + 1) * SECOND, folder.window[1] + 1)
     return outline.known(outline.place(base), outline.place(end - 1) + 1) >= 1.0
 
 
-def _know(view: View, folder: Folder, cells: Cells) -> None:
+def _know(view: View, folder: Readable, cells: Cells) -> None:
     """Which seconds were recorded, for what was counted sample by sample: the page keeps it, so it is not left to be read."""
     base, seconds = cells.wanted.base, cells.wanted.number + 1
     outlined = not view.store.live and _outlined(view, folder, cells)
@@ -83,7 +83,7 @@ def _know(view: View, folder: Folder, cells: Cells) -> None:
         cells.know(first, there)
 
 
-def _read(view: View, folder: Folder, cells: Cells, choice: Choice) -> None:
+def _read(view: View, folder: Readable, cells: Cells, choice: Choice) -> None:
     """A piece of the summaries at a time: of one core over hours only its own rows are kept."""
     base, seconds = cells.wanted.base, cells.wanted.number + 1
 
@@ -104,7 +104,7 @@ def _read(view: View, folder: Folder, cells: Cells, choice: Choice) -> None:
             cells.add(*piece)
 
 
-def _of_symbol(folder: Folder, cells: Cells, choice: Choice, symbol: Search) -> None:
+def _of_symbol(folder: Readable, cells: Cells, choice: Choice, symbol: Search) -> None:
     """When a family of functions was on a stack, a segment at a time. Names are matched once a chapter, stacks looked through
     once."""
     base = cells.wanted.base

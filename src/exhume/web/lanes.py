@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from exhume.errors import NotYet
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
 from exhume.recording.summary import SECOND
 from exhume.render import lanes as read
@@ -52,7 +52,7 @@ def lanes(view: View, query: Query) -> dict[str, Any]:
     }
 
 
-def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, float]:
+def _counted(view: View, folder: Readable, edges: Ints) -> tuple[Counted, str, float]:
     """Ticks where they were read, samples where not: a perf.data has nothing else. And how complete they are."""
     seconds = max(1, int(edges[-1] - edges[0]) // SECOND)
     cores = max(1, folder.node.cpus)
@@ -75,7 +75,7 @@ def _counted(view: View, folder: Folder, edges: Ints) -> tuple[Counted, str, flo
     return Counted(found, shares * width, 1.0), view.builder.source, share
 
 
-def _sampled(folder: Folder, edges: Ints, hz: int) -> Counted:
+def _sampled(folder: Readable, edges: Ints, hz: int) -> Counted:
     """Taken at another rate, a sample counts for more, or less."""
     recording = folder.load(int(edges[0]), int(edges[-1]), ("samples", "stacks"))
     each = rates(folder).scaled(recording["samples"].ints("time"), hz) if hz else None
@@ -96,7 +96,7 @@ def _cores(counted: Counted, edges: Ints, window: tuple[int, int], most: int | N
     ]
 
 
-def _lines(view: View, folder: Folder, edges: Ints, near: bool) -> list[dict[str, Any]]:
+def _lines(view: View, folder: Readable, edges: Ints, near: bool) -> list[dict[str, Any]]:
     if near:
         found = read.lines_around(folder, edges)
     else:
