@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli.main import main
-from exhume.fleet.profile import around, together
+from exhume.fleet.profile import around
 from exhume.recording.folder import Folder
-from exhume.render.flame import Node, walk
+from exhume.render.flame import Node, merge, walk
 from tests.render.made import Ran, write
 
 
@@ -40,7 +40,7 @@ def paths(root: Node) -> Counter[tuple[str, ...]]:
 
 @given(st.lists(TREES, max_size=5))
 def test_every_sample_of_every_tree_is_in_the_whole_once(roots: list[Node]) -> None:
-    whole = together(roots)
+    whole = merge(roots)
     assert whole.value == sum(root.value for root in roots)
     expected: Counter[tuple[str, ...]] = Counter()
     for root in roots:
@@ -54,7 +54,7 @@ def test_a_stack_as_deep_as_none_is_no_trouble() -> None:
     node = Node("leaf", "kernel", 1)
     for i in range(5000):
         node = Node(str(i % 7), "kernel", 1, (node,))
-    assert together([node, node]).value == 2
+    assert merge([node, node]).value == 2
 
 
 @pytest.fixture(scope="module")
@@ -110,4 +110,4 @@ def test_times_around_events_that_touch_are_one(fleet: Path, monkeypatch: pytest
         recording["events"].add(time * second, kind, "eth0", "critical", "", ())
     monkeypatch.setattr(folder, "load", lambda tables: recording)
     assert around(folder, "nic-reset", 2 * second, second) == [(8 * second, 13 * second), (38 * second, 41 * second)]
-    assert sum(1 for _ in walk(together([]))) == 1
+    assert sum(1 for _ in walk(merge([]))) == 1

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
-from exhume.render.flame import BYS, By, Node, build, plant, select, walk
-from exhume.render.flame_json import as_json
+from exhume.render.flame import BYS, By, Node, as_json, build, plant, select, walk
 from exhume.render.folded import folded
 from tests.render.made import NODE, Ran, idle, recorded
 
@@ -58,6 +57,32 @@ def test_by_thread_and_by_none() -> None:
         "main 9": {"read 7": {"walk 6": {}}, "write 2": {}},
         "main 3": {},
     }
+
+
+def test_by_cgroup_has_each_cgroup() -> None:
+    assert [(child.name, child.value) for child in build(*recorded(*MIXED), by="cgroup", idle="none").children] == [
+        ("/", 9),
+        ("/system.slice/ssh.service", 3),
+    ]
+
+
+def test_a_tree_of_two_windows_has_the_samples_of_both() -> None:
+    now, then = recorded(*MIXED), recorded(Ran(0, "kubelet", "kubelet:main k:read k:copy", 8), idle(0, 2), idle(3, 1))
+    both = plant(*now, "process", "frame", base=then)
+    assert (both.total, both.base_total, both.idle) == (21, 11, 9)
+
+    def counted(root: Node, base: bool) -> dict[tuple[str, ...], int]:
+        found: dict[tuple[str, ...], int] = {}
+        waiting: list[tuple[tuple[str, ...], Node]] = [((), root)]
+        while waiting:
+            path, node = waiting.pop()
+            found[path] = node.base if base else node.value
+            waiting += [((*path, child.name), child) for child in node.children]
+        return {path: samples for path, samples in found.items() if samples}
+
+    assert counted(both.node(), base=False) == counted(build(*now), base=False)
+    assert counted(both.node(), base=True) == counted(build(*then), base=False)
+    assert both.wide(0.3).sum() == 5  # kubelet, main, read, copy (only in the base), idle
 
 
 def test_idle_samples_are_one_frame_or_stacks_or_left_out() -> None:

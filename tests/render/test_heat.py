@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from exhume.recording.summary import CLASSES, OFFSETS, SECOND, Summary, summarise
 from exhume.render.heat import (
+    Cells,
     CoreMap,
     Saturated,
     aligned,
@@ -19,6 +20,7 @@ from exhume.render.heat import (
     offset_map,
     offsets_together,
     saturated,
+    seconds_from,
     total,
 )
 from exhume.render.heat_text import BLOCKS, COLOURS, GAP, LEFT, axis, core_lines, level, mark_lines, offset_lines, runs, scale
@@ -220,10 +222,13 @@ def test_other_seconds_hold_the_same_samples(start: int, rows: int) -> None:
     busy = np.zeros((rows, OFFSETS), dtype=np.uint8)
     busy[:, 7] = 3
     counts = [np.full(rows, number, dtype=np.int64) for number in (97, 0, 3, 0, 0)]
-    found = aligned(Summary._make([time, np.zeros(rows, dtype=np.int64), *counts, busy]), start)
+    made = Summary._make([time, np.zeros(rows, dtype=np.int64), *counts, busy])
+    found = aligned(made, start)
     assert ((found.time - start) % SECOND == 0).all()
     assert (int(found.idle.sum()), int(found.system.sum())) == (97 * rows, 3 * rows)
-    second, part = np.nonzero(found.offsets)
-    assert int(found.offsets.sum()) == 3 * rows
-    where = np.sort(found.time[second] + part * (SECOND // OFFSETS))
+    cells = Cells(seconds_from(start, rows + 31), rows + 31)
+    cells.add(0, offsets_together(made, cells.wanted.base, rows + 32), np.ones(rows + 32, dtype=np.bool_))
+    second, part = np.nonzero(cells.counts)
+    assert int(cells.counts.sum()) == 3 * rows
+    where = np.sort(start + second * SECOND + part * (SECOND // OFFSETS))
     assert np.abs(where - (time + 7 * (SECOND // OFFSETS))).max() <= SECOND // OFFSETS // 2

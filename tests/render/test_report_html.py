@@ -22,8 +22,9 @@ from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally, tally
 from exhume.render import chain_svg, report_html, report_markdown
-from exhume.render.flame_compared import Compared, compare, quiet
-from exhume.render.flame_zoom import SCRIPT
+from exhume.render.baseline import quiet
+from exhume.render.flame import Compared, compare
+from exhume.render.flame_svg import script
 from exhume.render.scene import Scene, focus_of, scene, told
 from tests.diagnosis.findings import made
 from tests.render.test_timeline import CLOCK
@@ -173,7 +174,7 @@ def test_hostile_names_stay_text(hostile: str) -> None:
     page = Page(hostile)
     assert set(page.tags) <= TAGS
     assert page.tags.count("script") == page.tags.count("style") == 1
-    assert page.texts["script"] == [SCRIPT]
+    assert page.texts["script"] == [script()]
     assert not [each for each in page.attributes if each[1].startswith("on")]
     assert {name for _, name, _ in page.attributes} <= {
         *("lang", "charset", "http-equiv", "content", "name", "class", "open", "x", "y", "d", "width", "height", "rx"),

@@ -15,10 +15,10 @@ from exhume.diagnosis.findings.model import Facts, Finding, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.recording.recording import Recording
 from exhume.render import timeline_svg, timeline_text
-from exhume.render.flame_compared import quiet
-from exhume.render.lanes import STATES, Line, Timeline
+from exhume.render.baseline import quiet
+from exhume.render.lanes import STATES
 from exhume.render.scene import Clock
-from exhume.render.timeline import MOST_FLAGS, timeline
+from exhume.render.timeline import MOST_FLAGS, Count, Timeline, timeline
 from tests.diagnosis.findings import made
 from tests.diagnosis.findings.facts import facts
 from tests.examples import examples
@@ -65,6 +65,16 @@ def test_time_in_which_no_core_was_read_is_not_known() -> None:
     assert "┊┊┊" in timeline_text.lines(picture, CLOCK, 100, plain)[0]
 
 
+def test_ticks_are_not_spread_over_a_time_that_was_not_recorded() -> None:
+    recording = made.recording(cpus=1)
+    made.cores(recording, 10.0, {0: [(0.0, 2.0, "user"), (2.0, 8.0, "system")]})
+    table = Recording(recording.node)
+    table["cpu"].add_rows([tuple(row.values()) for row in recording["cpu"].rows() if not 2 * SECOND < row["time"] < 8 * SECOND])
+    for gaps, unknown in (((), []), (((2 * SECOND, 8 * SECOND),), [2, 3, 4, 5, 6, 7])):
+        (strip,) = timeline(table, 0, 10 * SECOND, (0, 1), (), 10, gaps).strips
+        assert np.flatnonzero(np.isnan(strip.shown)).tolist() == unknown
+
+
 def test_without_counters_stack_samples_tell_what_the_cores_did() -> None:
     recording = told()
     recording.tables.pop("cpu")
@@ -79,11 +89,17 @@ def test_a_count_begins_with_what_was_known_before_the_window() -> None:
     for second, dying in ((1, 5), (3, 9), (4, -1), (6, 12), (30, 99)):
         recording["memcg"].add(second * SECOND, "/", 3, dying, 3 + dying, "proc-cgroups", "node", 1)
         recording["memcg"].add(second * SECOND, "/system.slice", 1, 1, 2, "cgroup-stat", "node", 1)
-    zombies, live = timeline(recording, 2 * SECOND, 10 * SECOND, (0, 1)).lines
+    zombies, live = timeline(recording, 2 * SECOND, 10 * SECOND, (0, 1), columns=8).counts
     assert zombies.name == "zombies"
-    assert zombies.times.tolist() == [2 * SECOND, 3 * SECOND, 6 * SECOND]
-    assert zombies.values.tolist() == [5, 9, 12]
-    assert live.values.tolist() == [3, 3, 3, 3]
+    assert zombies.readings.tolist() == [5, 9, 12]
+    assert zombies.values.tolist() == [5, 9, 9, 9, 12, 12, 12, 12]
+    assert live.readings.tolist() == [3, 3, 3, 3]
+    (later, _) = timeline(recording, 0, 10 * SECOND, (0, 1), columns=2).counts
+    assert later.values.tolist() == [9, 12]  # the most of each
+    assert later.told == zombies.told == "5 to 12"
+    assert (
+        np.isnan(timeline(recording, 0, 10 * SECOND, (0, 1), columns=20).counts[0].values).tolist() == [True] * 2 + [False] * 18
+    )
 
 
 def test_stalls_are_bars_of_their_device_and_a_driver_s_word_is_one_too() -> None:
@@ -104,7 +120,7 @@ def test_critical_lines_stay_when_there_are_too_many() -> None:
     recording["events"].add(9_999, "line", "eth0", "critical", "the last", ())
     picture = timeline(recording, 0, 10_000, (0, 1))
     assert len(picture.flags) == MOST_FLAGS
-    assert picture.flags[-1].message == "the last"
+    assert picture.flags[-1].text == "the last"
     assert picture.hidden_flags == 2 * MOST_FLAGS + 1 - MOST_FLAGS
 
 
@@ -217,14 +233,14 @@ def test_where_the_machine_is_full_cores_are_shown_by_how_busy_they_are() -> Non
     ],
 )
 def test_a_count_is_told_by_its_least_and_its_most(values: list[int], told_as: str) -> None:
-    line = Line("zombies", np.arange(len(values)), np.array(values))
-    assert line.told == told_as
-    assert ((line.heights >= 0) & (line.heights <= 1)).all()
+    count = Count("zombies", np.array(values, dtype=np.float64), np.array(values))
+    assert count.told == told_as
+    assert ((count.heights >= 0) & (count.heights <= 1)).all()
 
 
 def test_a_small_change_of_a_count_is_no_cliff() -> None:
     def swing(*values: int) -> float:
-        heights = Line("zombies", np.arange(len(values)), np.array(values)).heights
+        heights = Count("zombies", np.array(values, dtype=np.float64), np.array(values)).heights
         return float(heights.max() - heights.min())
 
     assert swing(102, 101, 102) < 0.25

@@ -67,7 +67,7 @@ def test_the_first_answer_about_many_segments_opens_none_of_them_to_count(long: 
 
 
 def test_a_longer_window_has_several_seconds_a_column(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.web.heat_cells.MOST_COLUMNS", 100)
+    monkeypatch.setattr("exhume.render.heat.MOST_COLUMNS", 100)
     heat = browser(view(long)).api("heat")
     assert (heat["columns"], heat["seconds_per_column"], heat["seconds"]) == (100, 9, 900)
 

@@ -125,7 +125,7 @@ def test_a_process_that_nobody_waits_for_is_ended(recorded: str, monkeypatch: py
     found: list[object] = []
 
     def ask() -> None:
-        found.append(judges.verdict(store.folder, store.thresholds, 0, 0, 1, unwanted))
+        found.append(judges.verdict(store.whole, store.thresholds, 0, 0, 1, unwanted))
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -137,4 +137,4 @@ def test_a_process_that_nobody_waits_for_is_ended(recorded: str, monkeypatch: py
     judges.end_unwanted()
     asking.join(120)
     assert found == [None]
-    assert judges.verdict(store.folder, store.thresholds, 0, 0, 1, unwanted) is None
+    assert judges.verdict(store.whole, store.thresholds, 0, 0, 1, unwanted) is None

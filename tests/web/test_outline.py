@@ -9,11 +9,11 @@ from exhume.recording.folder import Folder
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.summary import SECOND, summarise
 from exhume.recording.writer import Writer
+from exhume.render.lanes import unrecorded
 from exhume.web import outline as outline_module
 from exhume.web.building import spread
 from exhume.web.outline import Outline
 from exhume.web.rates import NONE, Rates, rates
-from exhume.web.unrecorded import unrecorded
 from tests.web.serving import browser, decoded, view
 
 BEGIN = 900 * SECOND

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from exhume.recording.folder import Folder
+    from exhume.recording.readable import Readable
 
 
 class Complaint(NamedTuple):
@@ -12,7 +12,7 @@ class Complaint(NamedTuple):
     critical: bool
 
 
-def complaints(folder: "Folder", start: int, end: int) -> list[Complaint]:
+def complaints(folder: "Readable", start: int, end: int) -> list[Complaint]:
     """All but information, by time."""
     table = folder.load(start, end, ["events"])["events"]
     rows = zip(table.ints("time").tolist(), table.texts("severity"), table.texts("message"), strict=True)

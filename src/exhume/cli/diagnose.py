@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from exhume.cli.diagnose_opening import Opened
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
-    from exhume.render.flame_compared import Compared
+    from exhume.render.flame import Compared
     from exhume.render.scene import Clock, Scene
 
 DESCRIPTION = """\
@@ -141,6 +141,7 @@ def _usage(args: argparse.Namespace) -> None:
 def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds") -> "Scene":
     from exhume.cli.terminal import Progress
     from exhume.diagnosis.diagnose import diagnose, diagnose_folder
+    from exhume.render.lanes import unrecorded
     from exhume.render.scene import SAMPLED, TABLES, focus_of, scene, told, wanted
 
     folder = opened.folder
@@ -170,6 +171,7 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
         pseudonyms=folder.about.get("pseudonyms") is True,
         elsewhere=folder.node.boot_id != _this_boot(),
         bars=_bars(thresholds),
+        gaps=tuple(unrecorded(folder, *seen.window)),
     )
 
 
@@ -221,7 +223,8 @@ def _html(args: argparse.Namespace, opened: "Opened", scene: "Scene") -> str:
 
 def _compared(args: argparse.Namespace, folder: "Folder", scene: "Scene") -> "Compared | None":
     """The stacks of the incident, on its core if it has one, against those of a quiet time."""
-    from exhume.render.flame_compared import compare, quiet
+    from exhume.render.baseline import quiet
+    from exhume.render.flame import compare
 
     if not scene.sampled:
         return None

@@ -138,7 +138,8 @@ class _Page:
 
     def _timeline(self) -> None:
         scene = self._scene
-        picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, timeline_text.room(self._columns))
+        room = timeline_text.room(self._columns)
+        picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, room, scene.gaps)
         self._lines += timeline_text.lines(picture, scene.clock, self._columns, self._style)
 
     def _who(self) -> None:

@@ -37,7 +37,7 @@ exit code: 0 done, 3 could not (nothing there, not readable, not writable), 64 w
 FORMATS = ("folded", "pprof", "speedscope", "perfetto", "firefox", "csv", "parquet")
 _BINARY = ("pprof", "perfetto", "parquet")
 _TABLES = ("csv", "parquet")
-_BYS = {"folded": ("process", "core", "thread", "none"), "speedscope": ("core", "process")}
+_BYS = {"folded": ("process", "core", "thread", "cgroup", "none"), "speedscope": ("core", "process")}
 # Above this the order of time would take gigabytes, and the page that is to open it, too.
 MOST_IN_ORDER = 1_000_000
 
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", metavar="NAME", help="csv and parquet: which table (samples)")
     parser.add_argument(
         "--by",
-        choices=("process", "core", "thread", "none"),
+        choices=_BYS["folded"],
         help="folded: what comes before the stacks (process); speedscope: a profile for each (core)",
     )
 

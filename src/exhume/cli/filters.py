@@ -9,7 +9,7 @@ from exhume.errors import UsageError
 
 if TYPE_CHECKING:
     from exhume.recording.choice import Choice
-    from exhume.recording.folder import Folder
+    from exhume.recording.readable import Readable
 
 NAMES = ("cpu", "comm", "pid", "cgroup")
 
@@ -78,7 +78,7 @@ def told(args: argparse.Namespace) -> str:
     return f" · {printable(', '.join(given), 60)}" if given else ""
 
 
-def nothing(args: argparse.Namespace, folder: "Folder", window: moments.Window) -> str:
+def nothing(args: argparse.Namespace, folder: "Readable", window: moments.Window) -> str:
     """Why no sample is left, for people."""
     if not folder.count("samples"):
         return f"{args.recording} has no stack samples; exhume info {args.recording} says why"

@@ -32,8 +32,8 @@ module, blue what is made at run time (Python, JIT), grey idle.
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
-# `--by` as pictures.flame.BYS has it, which is not imported before it is needed.
-BYS = ("process", "core", "thread", "none")
+# `--by` as render.flame.BYS has it, which is not imported before it is needed.
+BYS = ("process", "core", "thread", "cgroup", "none")
 _FULL = 0.9
 _MUCH_UNKNOWN = 0.1
 _ROWS = 40  # lines of text where there is no terminal
@@ -97,7 +97,7 @@ def _picture(args: argparse.Namespace, folder: "Folder", window: moments.Window,
 def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, root: "Node") -> None:
     import json
 
-    from exhume.render.flame_json import as_json
+    from exhume.render.flame import as_json
 
     head = {
         "schema": "exhume.flame/1",

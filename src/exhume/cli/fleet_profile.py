@@ -74,6 +74,7 @@ def _folders(paths: list[str]) -> "list[Folder]":
 def _gathered(args: argparse.Namespace, paths: list[str], kind: str | None) -> "tuple[Node, str]":
     from exhume.cli.terminal import Progress
     from exhume.fleet import profile
+    from exhume.render.flame import merge
 
     trees, windows, nodes = [], 0, set()
     folders = _folders(paths)
@@ -92,7 +93,7 @@ def _gathered(args: argparse.Namespace, paths: list[str], kind: str | None) -> "
     if not trees:
         asked = f"there is no {printable(kind)} with stack samples around it" if kind else "there are no stack samples"
         raise ExhumeError(f"{asked} in {len(folders)} recordings")
-    root = profile.together(trees)
+    root = merge(trees)
     around = f", around {windows} times {printable(kind)}" if kind else ""
     return root, f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {root.value:,} samples{around}"
 
@@ -112,11 +113,11 @@ def _one(args: argparse.Namespace, root: "Node", told: str) -> None:
 
 
 def _difference(args: argparse.Namespace, sick: "Node", healthy: "Node", told: str) -> None:
-    from exhume.render.flame_compared import Compared
+    from exhume.render.flame import Compared, merge
 
-    compared = Compared(sick, healthy, None, None)
+    compared = Compared(merge([sick], [healthy]))
     if args.output:
-        from exhume.render.flame_html import page
+        from exhume.render.flame_svg import page
 
         _write(args.output, page(compared, told))
         return

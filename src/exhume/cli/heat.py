@@ -11,7 +11,7 @@ from exhume.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
     from exhume.recording.choice import Choice
-    from exhume.recording.folder import Folder
+    from exhume.recording.readable import Readable
     from exhume.recording.summary import Summary
     from exhume.render.heat import Saturated, Seen
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from exhume.recording import chosen
 
     named = any(getattr(args, name) is not None for name in ("comm", "pid", "cgroup"))
-    folder = opening.folder(args, whose=named)
+    folder = opening.readable(args, whose=named)
     window = moments.of_samples(moments.window(args, folder), folder.sampled)
     choice = filters.choice(args)
     first, seconds = _whole_seconds(folder, window)
@@ -100,7 +100,7 @@ def _there(args: argparse.Namespace, seen: set[int]) -> tuple[int, ...]:
     return there
 
 
-def _nobody(folder: "Folder", window: moments.Window, choice: "Choice", summary: "Summary") -> bool:
+def _nobody(folder: "Readable", window: moments.Window, choice: "Choice", summary: "Summary") -> bool:
     """Whether none of the samples was chosen: whoever else ran is in the summary as idle."""
     from exhume.recording import chosen
 
@@ -109,13 +109,13 @@ def _nobody(folder: "Folder", window: moments.Window, choice: "Choice", summary:
     return next(chosen.samples(folder, window.start, window.end, choice), None) is None
 
 
-def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+def _print_offsets(args: argparse.Namespace, folder: "Readable", window: moments.Window, summary: "Summary") -> None:
     import shutil
 
     from exhume.cli.info import ranges
     from exhume.cli.terminal import Style
     from exhume.recording.summary import between
-    from exhume.render.heat import aligned, of_cores, offset_map, saturated
+    from exhume.render.heat import of_cores, offset_map, saturated
     from exhume.render.heat_text import offset_lines
 
     style = Style(sys.stdout)
@@ -125,7 +125,6 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
     tall = sys.stdout.isatty() and args.cpu is None and shutil.get_terminal_size((100, 30)).lines > _MANY + 8
     seen = _seen(folder)
     marks = saturated(between(summary, window.start, window.end), _hz(folder))
-    summary = aligned(summary, start, seen)
     events = complaints(folder, start, window.end)
     named = args.cpu or ()
     together = "all cores" if not named else f"cores {ranges(named)}"
@@ -144,7 +143,7 @@ def _print_offsets(args: argparse.Namespace, folder: "Folder", window: moments.W
         sys.stdout.write(f"\n{style(hint, 'dim')}\n")
 
 
-def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+def _print_cores(args: argparse.Namespace, folder: "Readable", window: moments.Window, summary: "Summary") -> None:
     import shutil
 
     from exhume.cli.terminal import Style
@@ -172,7 +171,7 @@ def _print_cores(args: argparse.Namespace, folder: "Folder", window: moments.Win
     _print_events(folder, events)
 
 
-def _print_events(folder: "Folder", found: list[Complaint]) -> None:
+def _print_events(folder: "Readable", found: list[Complaint]) -> None:
     from exhume.text import printable
 
     if not found:
@@ -184,7 +183,7 @@ def _print_events(folder: "Folder", found: list[Complaint]) -> None:
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
-def _print_runs(args: argparse.Namespace, folder: "Folder", marks: "list[Saturated]") -> None:
+def _print_runs(args: argparse.Namespace, folder: "Readable", marks: "list[Saturated]") -> None:
     from exhume.render.heat_text import runs
 
     found = runs(marks)
@@ -210,7 +209,7 @@ def _name(args: argparse.Namespace) -> str:
     return shlex.quote(printable(args.recording))
 
 
-def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Window, summary: "Summary") -> None:
+def _print_json(args: argparse.Namespace, folder: "Readable", window: moments.Window, summary: "Summary") -> None:
     import json
 
     from exhume.recording.summary import CLASSES
@@ -242,7 +241,7 @@ def _print_json(args: argparse.Namespace, folder: "Folder", window: moments.Wind
     sys.stdout.write(json.dumps(document) + "\n")
 
 
-def _whole_seconds(folder: "Folder", window: moments.Window) -> tuple[int, int]:
+def _whole_seconds(folder: "Readable", window: moments.Window) -> tuple[int, int]:
     """The seconds of the clock on the wall that a window touches: their first begin, and how many.
 
     Not those that it has less of than half a millisecond: anchors differ by so much.
@@ -251,7 +250,7 @@ def _whole_seconds(folder: "Folder", window: moments.Window) -> tuple[int, int]:
     return first, max(1, -(-(window.end - first - _LITTLE) // SECOND))
 
 
-def _seen(folder: "Folder") -> "Seen":
+def _seen(folder: "Readable") -> "Seen":
     """When samples were taken: a log beside them may reach farther."""
     begin, end = folder.sampled
     edges = [begin, *(edge for gap in folder.gaps(begin, end, sampled=True) for edge in gap), end]
@@ -278,16 +277,16 @@ def _columns(args: argparse.Namespace) -> int:
     return max(40, shutil.get_terminal_size((100, 30)).columns) if known else 100
 
 
-def _hz(folder: "Folder") -> int:
+def _hz(folder: "Readable") -> int:
     hz = folder.about.get("hz")
     return hz if isinstance(hz, int) else 0
 
 
-def _clock(folder: "Folder") -> Any:
+def _clock(folder: "Readable") -> Any:
     return lambda time: moments.wall(_whole(folder.real_ns(time)), "%H:%M:%S")
 
 
-def _title(args: argparse.Namespace, folder: "Folder", start: int, end: int) -> str:
+def _title(args: argparse.Namespace, folder: "Readable", start: int, end: int) -> str:
     from exhume.text import printable
 
     begin = moments.wall(folder.real_ns(start), "%Y-%m-%d %H:%M:%S")

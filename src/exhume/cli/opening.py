@@ -9,8 +9,10 @@ from exhume.errors import ExhumeError
 from exhume.text import printable
 
 if TYPE_CHECKING:
+    from exhume.imports.first_look import FirstLook
     from exhume.imports.foreign import Brought
     from exhume.recording.folder import Folder
+    from exhume.recording.readable import Readable
 
 _GZIP = b"\x1f\x8b"
 _ID = 32
@@ -50,12 +52,17 @@ def boot(path: str, wanted: str | int | None) -> int:
     raise ExhumeError(f"{printable(path)} has no boot {text}: its last are {printable(', '.join(boots[-3:]), 200)}")
 
 
+def readable(args: argparse.Namespace, whose: bool) -> "Readable":
+    """What was named, opened. Without `whose` only what the cores did is needed of it, and of most perf.data that is known
+    without an import."""
+    seen = None if whose else _at_a_glance(args, place(args.recording))
+    return folder(args, whose) if seen is None else seen
+
+
 def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
-    """What was named, opened. A file is imported into a directory that goes when we do; without `whose` only what the cores
-    did is needed of it, and of most perf.data that is known without an import."""
+    """What was named, opened. A file is imported into a directory that goes when we do; without `whose` its threads are not
+    needed."""
     path = place(args.recording)
-    if not whose and (seen := _at_a_glance(args, path)) is not None:
-        return seen
     from exhume.imports.importing import importable
     from exhume.recording.folder import Folder
 
@@ -73,7 +80,7 @@ def folder(args: argparse.Namespace, whose: bool = True) -> "Folder":
     return Folder(made)
 
 
-def _at_a_glance(args: argparse.Namespace, path: str) -> "Folder | None":
+def _at_a_glance(args: argparse.Namespace, path: str) -> "FirstLook | None":
     if args.boot or not os.path.isfile(path):
         return None
     from exhume.imports.glance import glance

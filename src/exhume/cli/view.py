@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.imports.glance import Glance
     from exhume.recording.folder import Folder
+    from exhume.recording.readable import Readable
     from exhume.web.bringing import Bringing
     from exhume.web.listening import Listening
     from exhume.web.view import View
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Shown(NamedTuple):
-    folder: "Folder"
+    folder: "Readable"
     name: str
     coming: "Bringing | None" = None
     """What brings the rest of it."""

@@ -1,56 +1,11 @@
-"""One profile over many nodes: the stacks of a window of each, or of the time around every event of a kind, put together."""
+"""The profiles of many nodes: the stacks of a window of each, or of the time around every event of a kind."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from exhume.recording.folder import Folder
-from exhume.render.flame import Kind, Node, plant
+from exhume.render.flame import Node, plant
 
 Window = tuple[int, int]
-# So deep is a tree at most: what is deeper hangs on the last frame.
-_DEEPEST = 1024
-
-
-def together(roots: Iterable[Node]) -> Node:
-    """Trees as one: what has the same name at the same place is one frame."""
-    whole = _Growing()
-    for root in roots:
-        waiting: list[tuple[Node, _Growing, int]] = [(root, whole, 0)]
-        whole.value += root.value
-        while waiting:
-            node, into, depth = waiting.pop()
-            if depth >= _DEEPEST:
-                continue
-            for child in node.children:
-                key = child.kind, child.name, child.module
-                grown = into.children.get(key)
-                if grown is None:
-                    grown = into.children[key] = _Growing()
-                grown.value += child.value
-                waiting.append((child, grown, depth + 1))
-    return _frozen(whole)
-
-
-class _Growing:
-    __slots__ = ("children", "value")
-
-    def __init__(self) -> None:
-        self.value = 0
-        self.children: dict[tuple[Kind, str, str], _Growing] = {}
-
-
-def _frozen(whole: _Growing) -> Node:
-    """From the leaves up, without recursion: stacks may be deeper than Python's."""
-    order: list[_Growing] = [whole]
-    for growing in order:
-        order.extend(growing.children.values())
-    made: dict[int, tuple[Node, ...]] = {}
-    for growing in reversed(order):
-        children = [
-            Node(name, kind, child.value, made.pop(id(child)), module)
-            for (kind, name, module), child in growing.children.items()
-        ]
-        made[id(growing)] = tuple(sorted(children, key=lambda node: (node.kind, node.name, node.module)))
-    return Node("all", "all", whole.value, made[id(whole)])
 
 
 def of(folder: Folder, windows: Sequence[Window], idle: bool) -> Iterator[Node]:

@@ -1,34 +1,31 @@
-"""What was seen of a perf.data at a glance, to be read as a recording by whoever shows what cores did.
+"""A look at a perf.data, readable as a recording of what its cores did.
 
 Its samples, stacks and names are not there: to ask for them is refused as not yet known.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from exhume.errors import NotYet
 from exhume.imports.glance import Looked
 from exhume.recording.chapters import ChapterReader
-from exhume.recording.folder import Folder, Segment
 from exhume.recording.layout import Span
 from exhume.recording.plain import Columns
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.recording.summary import Summary, between
-from exhume.recording.tally import Tally
 
 
-class FirstLook(Folder):
+class FirstLook:
     """Counts of samples by core and second; everything else of a recording is empty, or NotYet."""
 
     def __init__(self, looked: Looked) -> None:
         self.path = looked.path
         self._looked = looked
-        self.notes = []
+        self.notes: list[str] = []
         self.node, self.boots = looked.node, [looked.node.boot_id]
         self.about = dict(looked.about)
         self.sampled = self.window = looked.window
-        self.segments = [Segment(looked.path, *looked.window, sealed=True, pinned="", size=0)]
         self.written = False
 
     @property
@@ -59,11 +56,6 @@ class FirstLook(Folder):
         if "samples" in set(TABLES if tables is None else tables):
             self._not_yet()
         return Recording(self.node)
-
-    def profile(
-        self, start: int | None = None, end: int | None = None, cores: Collection[int] | None = None
-    ) -> tuple[Tally, Recording]:
-        self._not_yet()
 
     def pieces(self, table: str, start: int | None = None, end: int | None = None) -> Iterator[tuple[ChapterReader, Columns]]:
         self._not_yet()

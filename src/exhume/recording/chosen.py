@@ -10,8 +10,8 @@ from exhume.recording.arrays import among, unique
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import ALL, Choice
 from exhume.recording.dictionaries import classes_of
-from exhume.recording.folder import Folder
 from exhume.recording.plain import Columns
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 from exhume.recording.summary import CLASSES, SECOND, Summary, between, join, summarise
@@ -20,7 +20,7 @@ _IDLE = CLASSES.index("idle")
 
 
 def samples(
-    folder: Folder, start: int | None, end: int | None, choice: Choice = ALL
+    folder: Readable, start: int | None, end: int | None, choice: Choice = ALL
 ) -> Iterator[tuple[ChapterReader, Columns]]:
     """The samples of a window that were chosen, a segment at a time, each with the chapter that knows its ids."""
     for chapter, part in folder.pieces("samples", start, end):
@@ -34,7 +34,7 @@ def samples(
             yield chapter, part if keep.all() else plain.take(part, np.flatnonzero(keep))
 
 
-def rows(folder: Folder, table: str, start: int | None, end: int | None, choice: Choice = ALL) -> Iterator[Columns]:
+def rows(folder: Readable, table: str, start: int | None, end: int | None, choice: Choice = ALL) -> Iterator[Columns]:
     """The rows of any table that were chosen, as far as it has such columns, a segment at a time."""
     if table == "samples":
         yield from (part for _, part in samples(folder, start, end, choice))
@@ -54,7 +54,7 @@ def rows(folder: Folder, table: str, start: int | None, end: int | None, choice:
             yield part if keep.all() else plain.take(part, np.flatnonzero(keep))
 
 
-def loaded(folder: Folder, start: int, end: int, choice: Choice = ALL) -> tuple[Columns, Recording]:
+def loaded(folder: Readable, start: int, end: int, choice: Choice = ALL) -> tuple[Columns, Recording]:
     """The chosen samples of a window all at once, by time, and the stacks, frames and threads that they have."""
     dictionaries = folder.load(start, end, ("samples", "stacks", "frames", "threads"))
     table = dictionaries["samples"]
@@ -72,7 +72,7 @@ def loaded(folder: Folder, start: int, end: int, choice: Choice = ALL) -> tuple[
     return plain.take(rows, kept[np.lexsort((rows["core"][kept], rows["time"][kept]))]), dictionaries
 
 
-def summary(folder: Folder, start: int, end: int, choice: Choice) -> Summary:
+def summary(folder: Readable, start: int, end: int, choice: Choice) -> Summary:
     """What the cores did in every second that the window touches, as far as it was chosen.
 
     A core that ran something else counts as idle, so that a share remains one of all the time there was.
@@ -91,7 +91,7 @@ def summary(folder: Folder, start: int, end: int, choice: Choice) -> Summary:
     return between(join(found), start, end)
 
 
-def _of_threads(folder: Folder, chapter: ChapterReader, rows: Columns, choice: Choice) -> NDArray[np.bool_]:
+def _of_threads(folder: Readable, chapter: ChapterReader, rows: Columns, choice: Choice) -> NDArray[np.bool_]:
     if not choice.of_threads:
         return np.ones(len(rows["time"]), dtype=np.bool_)
     known = Recording(folder.node)

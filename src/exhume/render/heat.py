@@ -1,4 +1,5 @@
-"""The numbers of a heat map: busy samples by second and part of a second, and by core and column of time.
+"""The numbers of a heat map: busy samples by second and part of a second, and by core and column of time. The terminal and the
+page draw the same cells.
 
 The subsecond-offset heat map is Brendan Gregg's: a column is a second, read upwards, and what happens at the same place in
 every second, or holds a core for half of one, shows as a pattern.
@@ -18,10 +19,82 @@ Shares = NDArray[np.float64]
 """From 0 to 1; not a number where nothing was recorded."""
 Seen = Sequence[tuple[int, int]]
 """When samples were taken: from, to; by time."""
+Flags = NDArray[np.bool_]
 SATURATED = 0.95
+MOST_COLUMNS = 4096
 _PART = SECOND // OFFSETS
 # A second with fewer of its samples than this was not seen whole: nothing is said about all of it.
 _WHOLE = 0.8
+
+
+class Seconds(NamedTuple):
+    """The seconds that a window touches."""
+
+    first: int
+    """Where the first of them begins, a whole second of the clock on the wall."""
+    number: int
+    base: int
+    """The whole second of the recording's clock that this is in: counts are wanted from there on, of one second more."""
+    late: int
+    """How many fiftieths after it."""
+
+
+def seconds_of(start: int, end: int, real_ns: int) -> Seconds:
+    """`real_ns` is the time of day at `start`."""
+    first = start - real_ns % SECOND
+    return seconds_from(first, -(-(end - first) // SECOND))
+
+
+def seconds_from(first: int, number: int) -> Seconds:
+    base = first // SECOND * SECOND
+    return Seconds(first, number, base, round((first - base) / _PART))
+
+
+def recorded_seconds(summary: Summary, start: int, seconds: int) -> Flags:
+    """Of each second whether anything is known of it."""
+    found = np.zeros(seconds, dtype=np.bool_)
+    at = (summary.time - start) // SECOND
+    found[at[(at >= 0) & (at < seconds)]] = True
+    return found
+
+
+class Cells:
+    """The cells that are shown, to which counts are added a stretch at a time: of days, all seconds would not fit in memory."""
+
+    def __init__(self, wanted: Seconds, most_columns: int | None = None) -> None:
+        self.wanted = wanted
+        self.width = -(-wanted.number // (most_columns or MOST_COLUMNS))
+        """Seconds of a column."""
+        columns = -(-wanted.number // self.width)
+        self.counts: Ints = np.zeros((columns, OFFSETS), dtype=np.int64)
+        self.known = np.zeros(columns, dtype=np.bool_)
+
+    def add(self, first: int, parts: Ints, there: Flags) -> None:
+        """Busy samples by second and fiftieth, from the second `first` after `wanted.base` on, and what was recorded."""
+        self._add(first * OFFSETS + np.arange(parts.size, dtype=np.int64), parts.reshape(-1))
+        self.know(first, there)
+
+    def count(self, at: Ints) -> None:
+        """Samples by the fiftieth that they are in, from `wanted.base` on."""
+        self._add(at, np.ones(len(at), dtype=np.int64))
+
+    def know(self, first: int, there: Flags) -> None:
+        """A second of one clock lies in two of the other."""
+        at = (first + np.flatnonzero(there)) * OFFSETS - self.wanted.late
+        for edge in (at, at + OFFSETS - 1):
+            second = edge // OFFSETS
+            self.known[second[(second >= 0) & (second < self.wanted.number)] // self.width] = True
+
+    def _add(self, at: Ints, counts: Ints) -> None:
+        at = at - self.wanted.late
+        keep = (at >= 0) & (at < self.wanted.number * OFFSETS) & (counts > 0)
+        if not keep.any():
+            return
+        at = at[keep]
+        cell = at // OFFSETS // self.width * OFFSETS + at % OFFSETS
+        first = int(cell.min())
+        added = np.bincount(cell - first, counts[keep]).astype(np.int64)  # exact: floats count to 2 to the 53
+        self.counts.reshape(-1)[first : first + len(added)] += added
 
 
 class OffsetMap(NamedTuple):
@@ -72,17 +145,15 @@ def recorded(begin: Ints, end: Ints, seen: Seen | None) -> Shares:
 
 
 def aligned(summary: Summary, start: int, seen: Seen | None = None) -> Summary:
-    """The same by seconds that begin where `start` does, such as those of the clock on the wall.
+    """Its counts, without fiftieths, by seconds that begin where `start` does, such as those of the clock on the wall.
 
-    What a second holds goes to the two that it touches: its fiftieths to where they lie, its counts by how much of each was
-    recorded.
+    What a second holds goes to the two that it touches, by how much of each was recorded.
     """
     late = _late(start)
     begin = (summary.time - start) // SECOND * SECOND + start
+    summary = summary._replace(offsets=summary.offsets[:, :0])
     if late in (0, OFFSETS):
         return summary._replace(time=begin + late // OFFSETS * SECOND)
-    offsets = np.zeros((2, *summary.offsets.shape), dtype=np.uint8)
-    offsets[0, :, late:], offsets[1, :, :late] = summary.offsets[:, : OFFSETS - late], summary.offsets[:, OFFSETS - late :]
     counts = (summary.idle, summary.user, summary.system, summary.softirq, summary.irq)
     before = recorded(summary.time, begin + SECOND, seen)
     whole = before + recorded(begin + SECOND, summary.time + SECOND, seen)
@@ -90,8 +161,8 @@ def aligned(summary: Summary, start: int, seen: Seen | None = None) -> Summary:
     first = [np.floor(column * share + 0.5).astype(np.int64) for column in counts]
     rest = [column - part for column, part in zip(counts, first, strict=True)]
     both = [
-        Summary._make([begin, summary.core, *first, offsets[0]]),
-        Summary._make([begin + SECOND, summary.core, *rest, offsets[1]]),
+        Summary._make([begin, summary.core, *first, summary.offsets]),
+        Summary._make([begin + SECOND, summary.core, *rest, summary.offsets]),
     ]
     return join([_without_empty(part) for part in both])
 
@@ -111,12 +182,17 @@ def total(summary: Summary) -> Ints:
 
 
 def offset_map(summary: Summary, start: int, seconds: int, rows: int, hz: int = 0, seen: Seen | None = None) -> OffsetMap:
-    """All cores of a summary together.
+    """All cores of a summary together, by seconds that begin where `start` does.
 
     A core that is asleep may give no samples (cycles do not count then, and some virtual machines stop the timer of
     cpu-clock): `hz` says how many there would be. Of a second in which sampling began or ended only a part was `seen`: shares
     are of that.
     """
+    cells = Cells(seconds_from(start, seconds), seconds)
+    base = cells.wanted.base
+    cells.add(0, offsets_together(summary, base, seconds + 1), recorded_seconds(summary, base, seconds + 1))
+    parts = cells.counts.reshape(seconds, rows, OFFSETS // rows).sum(axis=2)
+    summary = aligned(summary, start, seen)
     at, keep = _seconds(summary, start, seconds)
     moved = -start % SECOND - _late(start) * _PART  # by so much the fiftieths are not where they are drawn
     begins = start + moved + np.arange(seconds * rows) * (SECOND // rows)
@@ -125,7 +201,7 @@ def offset_map(summary: Summary, start: int, seconds: int, rows: int, hz: int = 
     whole = np.bincount(at, weights=np.maximum(total(summary)[keep] / present, hz), minlength=seconds)
     cores = len(unique(summary.core)) if len(at) else 0
     whole = np.where(np.bincount(at, minlength=seconds) > 0, np.maximum(whole, hz * cores), whole)
-    parts = offsets_together(summary, start, seconds).reshape(seconds, rows, OFFSETS // rows).sum(axis=2)
+    whole = np.maximum(whole, parts.sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         # Samples are known to the fiftieth: less of a cell than that says nothing.
         shares = np.minimum(1.0, parts * (SECOND / np.maximum(part, _PART)) / whole[:, np.newaxis])

@@ -7,14 +7,12 @@ from exhume import __version__
 from exhume.diagnosis.findings.kind import COSTS, Advice
 from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.render import chain_svg, sentences, timeline_svg
-from exhume.render.flame import walk
-from exhume.render.flame_compared import Compared
-from exhume.render.flame_html import flame, hashed, left_out
-from exhume.render.flame_zoom import SCRIPT
-from exhume.render.lanes import STATES, Timeline
+from exhume.render.flame import Compared, walk
+from exhume.render.flame_svg import flame, hashed, left_out, script
+from exhume.render.lanes import STATES
 from exhume.render.report_style import STYLE
 from exhume.render.scene import Group, Scene
-from exhume.render.timeline import timeline
+from exhume.render.timeline import Timeline, timeline
 from exhume.text import printable
 
 _LONGEST = 600
@@ -29,7 +27,7 @@ _STATES = {"system": "system (the kernel for a task)", "softirq": "softirq and i
 
 def page(scene: Scene, compared: Compared | None = None, commands: Iterable[str] = ()) -> str:
     columns = max(_FEWEST, min(_COLUMNS, (scene.window[1] - scene.window[0]) // _COLUMN_NS))
-    picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, columns)
+    picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, columns, scene.gaps)
     parts = [
         *_head(scene),
         *_who(scene),
@@ -42,16 +40,14 @@ def page(scene: Scene, compared: Compared | None = None, commands: Iterable[str]
         *_others(scene),
         *_closing(scene, tuple(commands)),
     ]
-    return "\n".join(["<!doctype html>", '<html lang="en">', *_document_head(scene), "<body><main>", *parts, *_END]) + "\n"
-
-
-_END = ("</main>", f"<script>{SCRIPT}</script>", "</body></html>")
+    end = ("</main>", f"<script>{script()}</script>", "</body></html>")
+    return "\n".join(["<!doctype html>", '<html lang="en">', *_document_head(scene), "<body><main>", *parts, *end]) + "\n"
 
 
 def _document_head(scene: Scene) -> Iterator[str]:
     """The policy lets this page's own style and script run, by their hashes, and nothing else."""
     policy = (
-        f"default-src 'none'; style-src '{hashed(STYLE)}'; script-src '{hashed(SCRIPT)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{hashed(STYLE)}'; script-src '{hashed(script())}'; base-uri 'none'; form-action 'none'"
     )
     yield "<head>"
     yield '<meta charset="utf-8">'
@@ -132,7 +128,7 @@ def _advice(one: Advice) -> str:
 
 
 def _timeline(scene: Scene, picture: Timeline) -> Iterator[str]:
-    if not (picture.strips or picture.lines or picture.bars or picture.flags or picture.restarts):
+    if picture.empty:
         return
     yield "<h2>Side by side in time</h2>"
     if picture.strips:
@@ -143,7 +139,7 @@ def _timeline(scene: Scene, picture: Timeline) -> Iterator[str]:
         hidden = len(picture.flags) - len(shown) + picture.hidden_flags
         yield "<table><thead><tr><th>When</th><th></th><th>Line of the log</th></tr></thead><tbody>"
         for flag in shown:
-            yield _row((scene.clock.exact(flag.time), "n t"), (flag.severity, "t"), (flag.message or flag.kind, "mono"))
+            yield _row((scene.clock.exact(flag.time), "n t"), (flag.severity, "t"), (flag.text or flag.kind, "mono"))
         yield "</tbody></table>"
         if hidden:
             yield f'<p class="note">and {hidden:,} more lines</p>'
@@ -171,7 +167,7 @@ def _flames(scene: Scene, compared: Compared | None) -> Iterator[str]:
         f'<p class="note">{compared.root.value:,} samples of {where}. A click zooms, one on the top frame goes back.'
         f"{_safe(left_out(compared))}</p>"
     )
-    if compared.before is None or compared.quiet is None:
+    if compared.before is None:
         yield '<p class="note">There is no quiet time with stack samples of it to compare with.</p>'
         return
     start, end = compared.before
@@ -181,7 +177,7 @@ def _flames(scene: Scene, compared: Compared | None) -> Iterator[str]:
         [("more4", "much more than then"), ("more2", "more"), ("same", "as then"), ("less2", "less"), ("less4", "much less")]
     )
     yield flame(compared, by_change=True)
-    yield f'<p class="note">{compared.quiet.value:,} samples in the quiet time. Shares of each are compared.</p>'
+    yield f'<p class="note">{compared.root.base:,} samples in the quiet time. Shares of each are compared.</p>'
 
 
 def _evidence(scene: Scene) -> Iterator[str]:

@@ -54,7 +54,7 @@ def _summary(scene: Scene) -> Iterator[str]:
 def _timeline(scene: Scene) -> Iterator[str]:
     """What happened when: the findings' beginnings and the lines of the log, in one order."""
     picture = timeline(scene.recording, *scene.window, scene.focus, scene.story, 10)
-    rows = [(flag.time, plain(flag.message or flag.kind), 0) for flag in picture.flags]
+    rows = [(flag.time, plain(flag.text or flag.kind), 0) for flag in picture.flags]
     rows += [
         (span.start, f"{plain(finding.subject)}: {plain(finding.kind)}", span.end - span.start)
         for finding in scene.story

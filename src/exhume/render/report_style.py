@@ -62,6 +62,7 @@ svg text{{font:12.5px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:
 .late{{fill:var(--late)}}.count{{fill:none;stroke-width:2}}.count.zombies{{stroke:var(--zombies)}}
 .count.live{{stroke:var(--live);stroke-dasharray:5 3}}.restart{{stroke:var(--ink);stroke-width:2}}
 .flag{{stroke:var(--paper);stroke-width:1}}.flag.critical{{fill:var(--critical)}}.flag.warning{{fill:var(--warning)}}
+.flag.info{{fill:var(--info)}}
 .legend{{font-size:13px;color:var(--dim);display:flex;gap:18px;flex-wrap:wrap}}
 .legend svg{{display:inline-block;width:13px;height:13px;margin:0 5px -1px 0}}
 .flame g{{cursor:pointer}}

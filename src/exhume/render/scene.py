@@ -72,6 +72,8 @@ class Scene:
     """Whether it is of another node, or of another boot of this one: commands are meant for that one."""
     bars: Mapping[str, str] = field(default_factory=dict)
     """By kind, from when on it would have been found: told beside the number that rules it out."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """When inside of the window nothing was recorded."""
 
     @property
     def verdict(self) -> Verdict:

@@ -1,24 +1,38 @@
-"""What lay side by side in time around an incident: cores, zombies, stalls, lines of the kernel log, restarts, as numbers.
+"""The timeline of an incident: which lanes are worth a place beside it, for the terminal and the reports."""
 
-The terminal, the HTML report and the Markdown one all draw from this; only here is it read out of a recording.
-"""
-
-import itertools
 from collections.abc import Collection, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exhume.diagnosis.findings.cores import Core, cores
+from exhume.diagnosis.findings.cores import cores
 from exhume.diagnosis.findings.model import Facts, Finding, Span
-from exhume.diagnosis.findings.stalls import stalls
-from exhume.recording.recording import Recording
-from exhume.render.lanes import ROWS, STATES, Bars, Flag, Line, Measure, Restarts, Shares, Strip, Timeline, measured
+from exhume.recording.recording import Ints, Recording
+from exhume.render.lanes import (
+    STATES,
+    Bar,
+    Counted,
+    Flag,
+    Gaps,
+    Shares,
+    by_name,
+    edges_of,
+    held,
+    marks,
+    node_counts,
+    of_cores,
+    of_samples,
+)
 
+Measure = Literal["kernel", "busy", "steal"]
+"""What a core is looked at for."""
+_STATES: dict[Measure, tuple[str, ...]] = {
+    "kernel": ("system", "softirq"),
+    "busy": ("system", "softirq", "user"),
+    "steal": ("steal",),
+}
 _TICKS = {"system": ("system",), "softirq": ("softirq", "irq"), "user": ("user", "nice"), "steal": ("steal",)}
-# Classes of stacks, where no counters of the cores were kept: what a perf.data tells.
-_CLASSES = {"system": "system", "softirq": "softirq", "irq": "softirq", "user": "user"}
 # What a core is looked at for, by what the verdict begins with; of everything else it is the kernel.
 _ABOUT: dict[str, Measure] = {"cpu-full": "busy", "steal": "steal"}
 # The most of a core is told by steps of its own, so that it is the same whatever the picture's width. Ticks of 10 ms are read
@@ -29,9 +43,100 @@ MOST_CORES = 6
 MOST_FLAGS = 60
 _MOST_DEVICES = 4
 _MOST_UNITS = 4
-_MOST_POINTS = 1200
-# Events that other lanes tell already.
-_ELSEWHERE = ("stall", "stall-begins")
+# A count that changes by less than this share of itself, or by fewer than so many, does not fill the height of its lane.
+_SWING = 0.05
+_FEWEST = 4
+_MIDDLE = 0.45  # not on the edge between two blocks of a terminal, which a change of one would cross
+
+
+class Strip(NamedTuple):
+    """A core: by state (row, as STATES) and column of time its share, not a number where nothing is known of it."""
+
+    core: int
+    shares: Shares
+    measure: Measure = "kernel"
+    """What it is shown for."""
+    most: float = 0.0
+    """The most of that, by steps that have nothing to do with the columns."""
+
+    @property
+    def shown(self) -> Shares:
+        """The share of what it is shown for."""
+        return measured(self.shares, self.measure)
+
+
+def measured(shares: Shares, measure: Measure) -> Shares:
+    """The shares of what a core is looked at for, by column."""
+    together: Shares = shares[[STATES.index(state) for state in _STATES[measure]]].sum(axis=0)
+    return together
+
+
+class Count(NamedTuple):
+    """A count over time."""
+
+    name: str
+    values: Shares
+    """By column; not a number before it was first read."""
+    readings: Ints
+    """In the window, and the last one before it: what is said of it does not depend on the columns."""
+
+    @property
+    def told(self) -> str:
+        """From what to what it went; between what and what, where it went both ways."""
+        first, last, least, most = (int(value) for value in (self.readings[0], self.readings[-1], *self._ends))
+        if least == most:
+            return f"{most:,}"
+        if (first, last) == (least, most):
+            return f"{first:,} to {last:,}"
+        return f"{first:,} down to {last:,}" if (first, last) == (most, least) else f"between {least:,} and {most:,}"
+
+    @property
+    def heights(self) -> Shares:
+        """Between 0 and 1: from its least to its most, where that is a change worth the whole height; a small one stays small,
+        around the middle."""
+        least, most = self._ends
+        span = max(most - least, _SWING * most, _FEWEST)
+        heights: Shares = _MIDDLE * (1 - (most - least) / span) + (self.values - np.float64(least)) / span
+        return heights
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        return int(self.readings.min()), int(self.readings.max())
+
+
+class Bars(NamedTuple):
+    """When something that was due did not run, by device."""
+
+    name: str
+    spans: tuple[Span, ...]
+
+
+class Restarts(NamedTuple):
+    """When a unit was started again."""
+
+    unit: str
+    times: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Lanes over one window, on the recording's clock; the end is outside."""
+
+    start: int
+    end: int
+    focus: tuple[int, int]
+    """The incident itself."""
+    columns: int
+    strips: tuple[Strip, ...]
+    counts: tuple[Count, ...]
+    bars: tuple[Bars, ...]
+    flags: tuple[Flag, ...]
+    restarts: tuple[Restarts, ...]
+    hidden_flags: int = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self.strips or self.counts or self.bars or self.flags or self.restarts)
 
 
 def timeline(
@@ -41,20 +146,28 @@ def timeline(
     focus: tuple[int, int],
     findings: Sequence[Finding[Facts]] = (),
     columns: int = 240,
+    gaps: Gaps = (),
 ) -> Timeline:
-    """The lanes of a window. Cores that findings name come first, then the oddest."""
+    """The lanes of a window. Cores that findings name come first, then those that have most of what they are looked at for."""
     end = max(end, start + 1)
-    flags, hidden = _flags(recording, start, end)
+    happened = marks(recording, start, end, MOST_FLAGS)
+    units: dict[str, list[int]] = {}
+    for restart in happened.restarts:
+        units.setdefault(restart.unit, []).append(restart.time)
+    restarts = sorted(
+        (Restarts(unit, tuple(times)) for unit, times in units.items()), key=lambda one: (-len(one.times), one.unit)
+    )
     return Timeline(
         start,
         end,
         focus,
-        _strips(recording, start, end, _named(findings, start, end), columns, _measure(findings)),
-        _lines(recording, start, end),
-        _bars(recording, start, end, findings),
-        flags,
-        _restarts(recording, start, end),
-        hidden,
+        columns,
+        _strips(recording, start, end, _named(findings, start, end), columns, _measure(findings), gaps),
+        _counts(recording, start, end, columns),
+        _bars(happened.bars, start, end, findings),
+        happened.flags,
+        tuple(restarts[:_MOST_UNITS]),
+        happened.left_out,
     )
 
 
@@ -75,23 +188,28 @@ def _measure(findings: Sequence[Finding[Facts]]) -> Measure:
 
 
 def _strips(
-    recording: Recording, start: int, end: int, named: Sequence[int], columns: int, measure: Measure
+    recording: Recording, start: int, end: int, named: Sequence[int], columns: int, measure: Measure, gaps: Gaps
 ) -> tuple[Strip, ...]:
     steps = max(1, min(_MOST_STEPS, (end - start) // STEP_NS))
+    drawn, apart = edges_of(start, end, columns), edges_of(start, end, steps)
     known = {core.number: core for core in cores(recording) if core.number >= 0}  # -1: nobody noted where a stack was taken
     if known:
-        wanted = [tick for row in ROWS[measure] for tick in _TICKS[STATES[row]]]
-        shares = {number: core.share(*wanted, start=start, end=end) for number, core in known.items()}
-        drawn, apart = np.linspace(start, end, columns + 1), np.linspace(start, end, steps + 1)
-        return tuple(
-            Strip(number, _of_ticks(known[number], drawn), measure, _most(_of_ticks(known[number], apart), measure))
-            for number in _shown(known, named, shares)
-        )
-    counted, finely = _sampled(recording, start, end, columns), _sampled(recording, start, end, steps)
-    shares = {number: float(np.nan_to_num(measured(strip, measure)).sum()) for number, strip in counted.items()}
-    return tuple(
-        Strip(number, counted[number], measure, _most(finely[number], measure)) for number in _shown(counted, named, shares)
-    )
+        wanted = [tick for state in _STATES[measure] for tick in _TICKS[state]]
+        most = {number: core.share(*wanted, start=start, end=end) for number, core in known.items()}
+        shown = _shown(known, named, most)
+        chosen = [known[number] for number in shown]
+        counted, finely = of_cores(chosen, drawn, gaps), of_cores(chosen, apart, gaps)
+    else:
+        counted, finely = of_samples(recording, drawn), of_samples(recording, apart)
+        shares = _by_core(counted, drawn)
+        most = {number: float(np.nan_to_num(measured(strip, measure)).sum()) for number, strip in shares.items()}
+        shown = _shown(most, named, most)
+    by_column, by_step = _by_core(counted, drawn), _by_core(finely, apart)
+    return tuple(Strip(number, by_column[number], measure, _most(by_step[number], measure)) for number in shown)
+
+
+def _by_core(counted: Counted, edges: Ints) -> dict[int, Shares]:
+    return {number: shares for number, shares in zip(counted.cores, counted.states(edges), strict=True) if number >= 0}
 
 
 def _most(shares: Shares, measure: Measure) -> float:
@@ -107,116 +225,30 @@ def _shown(known: Collection[int], named: Sequence[int], most: dict[int, float])
     return first + others[: max(1, 3 - len(first)) if len(first) < MOST_CORES else 0]
 
 
-def _of_ticks(core: Core, edges: Shares) -> Shares:
-    """Ticks are spread evenly between two readings. A column in which none passed was not accounted, or not recorded."""
-    moments = core.times.astype(np.float64)
-
-    def within(passed: NDArray[Any]) -> Shares:
-        reached = np.concatenate((np.zeros(1), np.cumsum(passed, dtype=np.float64)))
-        spread: Shares = np.diff(np.interp(edges, moments, reached))
-        return spread
-
-    whole = within(core.passed())
-    parts = np.stack([within(core.passed(*_TICKS[state])) for state in STATES])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares: Shares = np.where(whole > 1e-9, parts / whole, np.nan)
-    return shares
-
-
-def _sampled(recording: Recording, start: int, end: int, columns: int) -> dict[int, Shares]:
-    """By stack samples: shares of those that were taken, which of a core asleep may be few."""
-    table, stacks = recording["samples"], recording["stacks"]
-    if not len(table) or not len(stacks):
-        return {}
-    kinds = dict(zip(stacks.ints("id").tolist(), stacks.texts("class"), strict=True))
-    ids = np.array(sorted(kinds), dtype=np.int64)
-    rows = np.array([STATES.index(_CLASSES[kinds[one]]) if kinds[one] in _CLASSES else 4 for one in ids.tolist()])
-    time, core, stack = table.ints("time"), table.ints("core"), table.ints("stack")
-    inside = (time >= start) & (time < end)
-    time, core, stack = time[inside], core[inside], stack[inside]
-    row = rows[np.minimum(np.searchsorted(ids, stack), len(ids) - 1)]
-    column = np.minimum(((time - start) / (end - start) * columns).astype(np.int64), columns - 1)
-    found = {}
-    for number in np.unique(core[core >= 0]).tolist():  # a number may be anything: nothing is as long as the largest
-        mine = core == number
-        counts = np.bincount(row[mine] * columns + column[mine], minlength=5 * columns).reshape(5, columns)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found[number] = np.where(counts.sum(axis=0) > 0, counts[:4] / counts.sum(axis=0), np.nan)
-    return found
-
-
-def _lines(recording: Recording, start: int, end: int) -> tuple[Line, ...]:
-    """Zombies and live groups of the whole node, from a little before the window on, so that a count has a beginning."""
-    table = recording["memcg"]
-    if not len(table):
-        return ()
-    paths = np.array([path == "/" for path in table.texts("path")], dtype=np.bool_)
-    time = table.ints("time")
-    wanted = paths if paths.any() else np.ones(len(time), dtype=np.bool_)
-    order = np.flatnonzero(wanted & (time < end))
-    order = order[np.argsort(time[order], kind="stable")]
-    before = int(np.searchsorted(time[order], start))
-    order = order[max(0, before - 1) :]
+def _counts(recording: Recording, start: int, end: int, columns: int) -> tuple[Count, ...]:
+    """Zombies and live groups of the whole node, from the last reading before the window on."""
     found = []
     for name, column in (("zombies", "dying"), ("live cgroups", "live")):
-        values = table.ints(column)[order]
-        known = np.flatnonzero(values >= 0)
-        known = known[:: max(1, -(-len(known) // _MOST_POINTS))]
-        if len(known):
-            found.append(Line(name, np.maximum(time[order][known], start), values[known]))
+        times, counts = node_counts(recording, column)
+        first, last = max(0, int(np.searchsorted(times, start)) - 1), int(np.searchsorted(times, end))
+        if first < last:
+            values = held(times[first:last], counts[first:last], edges_of(start, end, columns))
+            found.append(Count(name, values, counts[first:last]))
     return tuple(found)
 
 
-def _bars(recording: Recording, start: int, end: int, findings: Sequence[Finding[Facts]]) -> tuple[Bars, ...]:
-    """Stalls that were measured, and times in which a driver says that it was not polled."""
-    by_device: dict[str, set[Span]] = {}
-    for stall in stalls(recording):
-        if stall.start < end and stall.end > start:
-            by_device.setdefault(stall.device or stall.what or "softirq", set()).add(stall.span)
-    for finding in findings:
-        if finding.kind == "napi-starved" and finding.subject not in by_device:
-            spans = {span for span in finding.spans if span.start < end and span.end > start}
-            if spans:
-                by_device[finding.subject] = spans
-    longest = sorted(by_device, key=lambda name: (-max(span.end - span.start for span in by_device[name]), name))
-    return tuple(Bars(name, tuple(sorted(by_device[name], key=lambda span: span[1:]))) for name in longest[:_MOST_DEVICES])
-
-
-def _flags(recording: Recording, start: int, end: int) -> tuple[tuple[Flag, ...], int]:
-    """All but information and what is a lane of its own; where there are too many, the critical ones and the first."""
-    table = recording["events"]
-    rows = zip(
-        table.ints("time").tolist(),
-        table.texts("severity"),
-        table.texts("kind"),
-        table.texts("subject"),
-        table.texts("message"),
-        strict=True,
+def _bars(waits: Sequence[Bar], start: int, end: int, findings: Sequence[Finding[Facts]]) -> tuple[Bars, ...]:
+    """Waits that were measured, and times in which a driver says that it was not polled."""
+    measured_of = {bar.name for bar in waits}
+    reported = [
+        Bar(finding.subject, span.start, span.end, span.core, "")
+        for finding in findings
+        if finding.kind == "napi-starved" and finding.subject not in measured_of
+        for span in finding.spans
+        if span.start < end and span.end > start
+    ]
+    lanes = by_name([*waits, *reported], _MOST_DEVICES)
+    return tuple(
+        Bars(name, tuple(sorted({Span(bar.core, bar.start, bar.end) for bar in bars}, key=lambda span: span[1:])))
+        for name, bars in lanes
     )
-    found = sorted(
-        Flag(time, "critical" if severity == "critical" else "warning", kind, subject, message)
-        for time, severity, kind, subject, message in rows
-        if start <= time < end and kind not in _ELSEWHERE and (severity != "info" or kind.startswith("nic-reset"))
-    )
-    if len(found) <= MOST_FLAGS:
-        return tuple(found), 0
-    kept = sorted(found, key=lambda flag: (flag.severity != "critical", flag.time))[:MOST_FLAGS]
-    return tuple(sorted(kept)), len(found) - MOST_FLAGS
-
-
-def _restarts(recording: Recording, start: int, end: int) -> tuple[Restarts, ...]:
-    table = recording["units"]
-    seen: dict[str, list[tuple[int, int]]] = {}
-    for time, unit, count in zip(
-        table.ints("time").tolist(), table.texts("unit"), table.ints("restarts").tolist(), strict=True
-    ):
-        if count >= 0 and time < end:
-            seen.setdefault(unit, []).append((time, count))
-    found = []
-    for unit, rows in seen.items():
-        rows.sort()
-        times = [now for (_, before), (now, count) in itertools.pairwise(rows) if count > before and now >= start]
-        if times:
-            found.append(Restarts(unit, tuple(times)))
-    found.sort(key=lambda one: (-len(one.times), one.unit))
-    return tuple(found[:_MOST_UNITS])

@@ -5,8 +5,9 @@ from html import escape
 
 import numpy as np
 
-from exhume.render.lanes import STATES, Flag, Line, Shares, Strip, Timeline
+from exhume.render.lanes import STATES, Flag, Shares
 from exhume.render.scene import Clock
+from exhume.render.timeline import Count, Strip, Timeline
 from exhume.text import printable
 
 WIDTH = 1200
@@ -24,12 +25,12 @@ def svg(picture: Timeline, clock: Clock) -> str:
     for strip in picture.strips:
         lanes += _strip(strip, y)
         y += _STRIP + _GAP
-    for line in picture.lines:
-        lanes += _line(line, picture, y)
+    for count in picture.counts:
+        lanes += _count(count, y)
         y += _LINE + _GAP
     for bars in picture.bars:
         longest = max(span.end - span.start for span in bars.spans)
-        lanes += _name(f"{printable(bars.name, 14)} not polled", y + 12, f"longest {longest / 1e6:,.0f} ms")
+        lanes += _name(f"{printable(bars.name, 14)} late", y + 12, f"longest {longest / 1e6:,.0f} ms")
         for span in bars.spans:
             where = f" on core {span.core}" if span.core >= 0 else ""
             told = f"{clock.exact(span.start)}: late for {(span.end - span.start) / 1e6:,.0f} ms{where}"
@@ -122,19 +123,20 @@ def _runs(flags: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Iterator[tuple
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
-def _line(line: Line, picture: Timeline, y: int) -> list[str]:
-    """A count; from what to what it goes is told."""
-    told = line.told
-    points: list[str] = []
-    for time, high in zip(line.times.tolist(), line.heights.tolist(), strict=True):
-        x, _ = _across(time, time, picture)
-        at = f"{y + _LINE - 3 - high * (_LINE - 6):.1f}"
-        points.append(f"M{x} {at}" if not points else f"H{x}V{at}")
-    drawn = _name(line.name, y + _LINE // 2 + 4, told)
+def _count(count: Count, y: int) -> list[str]:
+    """From what to what it goes is said beside it."""
+    step = _ROOM / len(count.values)
+    points, before = "", ""
+    for column, high in enumerate(count.heights.tolist()):
+        if high == high:
+            at, x = f"{y + _LINE - 3 - high * (_LINE - 6):.1f}", f"{LEFT + column * step:.1f}"
+            points += f"M{x} {at}" if not before else "" if at == before else f"H{x}V{at}"
+            before = at
+    drawn = _name(count.name, y + _LINE // 2 + 4, count.told)
     drawn.append(f'<rect class="empty" x="{LEFT}" y="{y}" width="{_ROOM}" height="{_LINE}"/>')
-    kind = "zombies" if line.name == "zombies" else "live"
+    kind = "zombies" if count.name == "zombies" else "live"
     drawn.append(
-        f'<path class="count {kind}" d="{"".join(points)}H{LEFT + _ROOM}"><title>{_safe(line.name)}: {told}</title></path>'
+        f'<path class="count {kind}" d="{points}H{LEFT + _ROOM}"><title>{_safe(count.name)}: {count.told}</title></path>'
     )
     return drawn
 
@@ -143,7 +145,7 @@ def _flag(flag: Flag, picture: Timeline, clock: Clock, y: int) -> str:
     """A triangle for what is critical, a diamond for a warning: not by colour alone."""
     x, _ = _across(flag.time, flag.time, picture)
     shape = f"M{x - 6} {y}h12l-6 {_BARS - 2}z" if flag.severity == "critical" else f"M{x} {y}l6 7l-6 7l-6 -7z"
-    told = f"{clock.exact(flag.time)} {flag.kind}: {printable(flag.message, _LONGEST)}"
+    told = f"{clock.exact(flag.time)} {flag.kind}: {printable(flag.text, _LONGEST)}"
     return f'<path class="flag {flag.severity}" d="{shape}"><title>{_safe(told)}</title></path>'
 
 

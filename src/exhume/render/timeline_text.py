@@ -6,8 +6,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from exhume.render.lanes import Line, Shares, Timeline
+from exhume.render.lanes import Shares
 from exhume.render.scene import Clock
+from exhume.render.timeline import Timeline
 from exhume.text import printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -31,13 +32,13 @@ def room(columns: int) -> int:
 
 def lines(picture: Timeline, clock: Clock, columns: int, paint: Paint) -> list[str]:
     """The rows of a timeline that was made with `room(columns)` columns."""
-    cells = picture.columns or room(columns)
+    cells = picture.columns
     rows = _Rows(cells, columns, paint)
     for strip in picture.strips[:_MOST_STRIPS]:
         text = _painted(_strip(strip.shown), (strip.shown >= _FULL).tolist(), paint, "red")
         rows.add(f"core {strip.core}", text, f"{strip.measure} up to {strip.most:.0%}")
-    for line in picture.lines[:1]:
-        rows.add(line.name, _spark(line, picture, cells), line.told)
+    for count in picture.counts[:1]:
+        rows.add(count.name, _strip(count.heights, " "), count.told)
     for bars in picture.bars[:_MOST_BARS]:
         longest = max(span.end - span.start for span in bars.spans)
         marks = _marks(((span.start, span.end) for span in bars.spans), picture, cells, "━")
@@ -65,9 +66,9 @@ class _Rows:
         self.lines.append(f"  {name:<{LEFT - 2}.{LEFT - 2}} {cells}{said}")
 
 
-def _strip(shares: Shares) -> str:
+def _strip(shares: Shares, unknown: str = _UNKNOWN) -> str:
     return "".join(
-        _UNKNOWN if np.isnan(share) else BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))] for share in shares.tolist()
+        unknown if np.isnan(share) else BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))] for share in shares.tolist()
     )
 
 
@@ -78,14 +79,6 @@ def _painted(text: str, full: Iterable[bool], paint: Paint, colour: str) -> str:
         cells = "".join(cell for cell, _ in run)
         parts.append(paint(cells, colour) if hot else cells)
     return "".join(parts)
-
-
-def _spark(line: Line, picture: Timeline, cells: int) -> str:
-    """The count at each column; nothing before it was first counted."""
-    middles = picture.start + (np.arange(cells) + 0.5) * (picture.end - picture.start) / cells
-    place = np.searchsorted(line.times, middles, "right") - 1
-    heights = line.heights.tolist()
-    return "".join(" " if at < 0 else BLOCKS[min(len(BLOCKS) - 1, int(heights[at] * len(BLOCKS)))] for at in place.tolist())
 
 
 def _marks(

@@ -2,7 +2,7 @@
 
 from exhume.recording.folder import Folder
 from exhume.recording.summary import SECOND
-from exhume.render.flame_compared import quiet
+from exhume.render.baseline import quiet
 from exhume.render.scene import SAMPLED, wanted
 from exhume.web.view import View
 

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import ExhumeError
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
 from exhume.recording.summary import EMPTY, OFFSETS, SECOND, Summary
-from exhume.web import lines, marks
-from exhume.web.counted import CLASSES, Counted, of_ticks
-from exhume.web.marks import Marks
+from exhume.render import lanes
+from exhume.render.lanes import CLASSES, TICKS_A_SECOND, Counted, Marks
 from exhume.web.outline import Outline
 from exhume.web.quiet import Quiet
 from exhume.web.rates import NONE, Rates, rates
@@ -96,7 +95,7 @@ class Builder:
     def marks(self, start: int, end: int) -> Marks:
         with self._lock:
             parts = list(self._marks.values())
-        return marks.joined(parts, start, end)
+        return lanes.joined(parts, start, end)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -145,9 +144,9 @@ class Builder:
             parts, self._marks = self._marks, {}
             for (first, last), found in parts.items():
                 part = first // 2, -(-last // 2)
-                self._marks[part] = marks.together(self._marks[part], found) if part in self._marks else found
+                self._marks[part] = lanes.together(self._marks[part], found) if part in self._marks else found
 
-    def _ranges(self, folder: Folder) -> tuple[list[Range], int]:
+    def _ranges(self, folder: Readable) -> tuple[list[Range], int]:
         """What to read, some segments at a time, and up to where it will not have to be read again."""
         outline = self.outline
         end = outline.place(folder.window[1]) + 1
@@ -161,7 +160,7 @@ class Builder:
         settled = open_from - -(-_LATE_S // outline.width) if self._store.live else end
         return [(first, last) for first, last in pairwise(edges) if first < last], max(0, settled)
 
-    def _read_cores(self, folder: Folder, taken: Rates, later: bool, start: int, end: int) -> None:
+    def _read_cores(self, folder: Readable, taken: Rates, later: bool, start: int, end: int) -> None:
         if later:
             self._some.wait(_SOME_S)  # those who ask wait for that, too, and go first then
         if self._some.is_set():
@@ -178,21 +177,21 @@ class Builder:
         step = max(1, _TICKS_S // outline.width)
         for first in range(start, end, step) if self._has_ticks(folder) else ():
             last = min(end, first + step)
-            counted = of_ticks(folder, self._edges(first, last))
+            counted = lanes.ticks(folder, self._edges(first, last))
             if counted is not None and not self._stop.is_set():
-                scale = outline.a_second / counted.a_second
-                outline.put(first, last, *as_summary(counted, outline.moment(first), outline.width), scale)
+                made = as_summary(counted, outline.moment(first), outline.width)
+                outline.put(first, last, *made, outline.a_second / TICKS_A_SECOND)
 
-    def _has_ticks(self, folder: Folder) -> bool:
+    def _has_ticks(self, folder: Readable) -> bool:
         if not self._ticks and (self._ticks is None or self._store.live):
             self._ticks = folder.count("cpu") > 0
         return self._ticks
 
-    def _read_others(self, folder: Folder, start: int, end: int) -> None:
+    def _read_others(self, folder: Readable, start: int, end: int) -> None:
         first, last = self.outline.moment(start), self.outline.moment(end)
-        for line in lines.around(folder, self._edges(start, end)):
+        for line in lanes.lines_around(folder, self._edges(start, end)):
             self.outline.put_line(line.key, start, line.values)
-        found = marks.around(folder, first, last)
+        found = lanes.marks_around(folder, first, last)
         with self._lock:
             self._marks = {part: known for part, known in self._marks.items() if part[0] < start or part[0] >= end}
             self._marks[start, end] = found

@@ -5,7 +5,7 @@ import threading
 from bisect import insort
 from itertools import pairwise
 
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 
 Reading = tuple[int, int]
 """A moment, and how much later than that it is by the clock on the wall; both in nanoseconds."""
@@ -27,7 +27,7 @@ class Clock:
         self._end = 0
         self._lock = threading.Lock()
 
-    def readings(self, folder: Folder, start: int, end: int) -> list[Reading]:
+    def readings(self, folder: Readable, start: int, end: int) -> list[Reading]:
         """Of the begin, and of both sides of wherever it was set after that: the nearest to a moment is the one to go by."""
         with self._lock:
             if end != self._end:
@@ -37,7 +37,7 @@ class Clock:
             return self._told
 
 
-def _between(folder: Folder, first: Reading, last: Reading) -> list[Reading]:
+def _between(folder: Readable, first: Reading, last: Reading) -> list[Reading]:
     """Asked for after the first up to the last, where it differs most before all."""
     found = [last]
     stretches = [(-abs(last[1] - first[1]), first, last)]
@@ -53,7 +53,7 @@ def _between(folder: Folder, first: Reading, last: Reading) -> list[Reading]:
     return found
 
 
-def _asked(folder: Folder, time: int) -> Reading:
+def _asked(folder: Readable, time: int) -> Reading:
     return time, folder.real_ns(time) - time
 
 

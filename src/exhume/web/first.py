@@ -35,8 +35,8 @@ def first(view: "View", query: "Query") -> dict[str, Any]:
 
 def of_look(looked: Looked) -> dict[str, Any]:
     """The same of a file that was looked at, before there is a view of it."""
-    from exhume.render.heat import offsets_together
-    from exhume.web import heat_cells
+    from exhume.render.heat import Cells, offsets_together, recorded_seconds, seconds_of
+    from exhume.web.numbers import heat_map
 
     start, last = looked.window
     hz = looked.about.get("hz")
@@ -58,10 +58,10 @@ def of_look(looked: Looked) -> dict[str, Any]:
     told = described(shown)
     about = {**told, "initial": None, "ready": 0.0, "incidents_ready": False}
     end = start + told["duration_us"] * 1_000
-    wanted = heat_cells.seconds_of(start, end, shown.real_ns)
+    wanted = seconds_of(start, end, shown.real_ns)
     if not 0 < wanted.number <= _MOST_S:
         return {"about": about, "heat": None}
     parts = offsets_together(looked.summary, wanted.base, wanted.number + 1)
-    cells = heat_cells.Cells(wanted)
-    cells.add(0, parts, heat_cells.recorded(looked.summary, wanted.base, wanted.number + 1))
-    return {"about": about, "heat": heat_cells.answer(cells, (wanted.first - start) // 1_000, 1.0)}
+    cells = Cells(wanted)
+    cells.add(0, parts, recorded_seconds(looked.summary, wanted.base, wanted.number + 1))
+    return {"about": about, "heat": heat_map(cells, (wanted.first - start) // 1_000, 1.0)}

@@ -1,23 +1,21 @@
 """GET /api/flame: the stacks of a selection as columns of a tree, alone or beside those of another time."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
-from exhume.recording.recording import Recording
 from exhume.recording.summary import SECOND
-from exhume.recording.tally import Tally
-from exhume.render.flame import select
+from exhume.render.flame import BYS, By, Profile, Tree, plant, select
 from exhume.web.baseline import baseline
 from exhume.web.parameters import Query
 from exhume.web.replies import Complaint
-from exhume.web.tree import Columns, columns, together
 from exhume.web.view import View
 
-BYS = ("process", "thread", "core", "cgroup", "none")
 MOST_SAMPLES = 200_000_000
+# Branches with a smaller share of the samples of both windows are left out: narrower than any pixel.
+_LEAST = 1 / 20_000
 
 
 def flame(view: View, query: Query) -> dict[str, Any]:
@@ -29,8 +27,7 @@ def flame(view: View, query: Query) -> dict[str, Any]:
     before, how = _before(view, folder, query, (start, end), choice)
     now = _selected(view, folder, (start, end), choice)
     then = _selected(view, folder, before, choice) if before is not None else None
-    found = columns(*together(now, then), by, choice.idle, reverse)
-    answer = _answer(found)
+    answer = _answer(plant(*now, cast(By, by), "frame" if choice.idle else "none", reverse, then))
     if before is not None:
         answer["baseline"] = {"from": store.us(before[0]), "to": store.us(before[1]), "how": how}
     elif query.asked("base"):
@@ -58,7 +55,7 @@ def _before(
     return query.window(view.store.window(folder), "base_from", "base_to"), "chosen"
 
 
-def _selected(view: View, folder: Folder, window: tuple[int, int], choice: Choice) -> tuple[Tally, Recording]:
+def _selected(view: View, folder: Folder, window: tuple[int, int], choice: Choice) -> Profile:
     cores = None if choice.cores is None else tuple(choice.cores)
     length = (window[1] - window[0]) / SECOND
     if length * (len(cores) if cores is not None else max(1, folder.node.cpus)) * max(1, view.store.hz) > MOST_SAMPLES:
@@ -68,32 +65,33 @@ def _selected(view: View, folder: Folder, window: tuple[int, int], choice: Choic
     return tally, profile.dictionaries
 
 
-def _answer(tree: Columns) -> dict[str, Any]:
+def _answer(tree: Tree) -> dict[str, Any]:
     """Names and modules once each: a tree has far fewer of them than nodes."""
-    used = np.unique(tree.label)
+    wide = tree.wide(_LEAST)
+    label = tree.label[wide]
     names: dict[str, int] = {}
     modules: dict[str, int] = {}
     name_of = np.zeros(len(tree.labels), dtype=np.int64)
     module_of = np.zeros(len(tree.labels), dtype=np.int64)
     kinds = np.full(len(tree.labels), ord("u"), dtype=np.uint8)
-    for label in used.tolist():
-        kind, name, module = tree.labels[label]
-        name_of[label] = names.setdefault(name, len(names))
-        module_of[label] = modules.setdefault(module, len(modules))
-        kinds[label] = ord(_KINDS[kind])
+    for used in np.unique(label).tolist():
+        kind, name, module = tree.labels[used]
+        name_of[used] = names.setdefault(name, len(names))
+        module_of[used] = modules.setdefault(module, len(modules))
+        kinds[used] = ord(_KINDS[kind])
     return {
         "total": tree.total,
         "base_total": tree.base_total,
         "idle": tree.idle,
         "names": list(names),
         "modules": list(modules),
-        "depth": tree.depth.tolist(),
-        "name": name_of[tree.label].tolist(),
-        "module": module_of[tree.label].tolist(),
-        "kind": kinds[tree.label].tobytes().decode("ascii"),
-        "value": tree.value.tolist(),
-        "base": tree.base.tolist(),
-        "left_out": tree.left_out,
+        "depth": tree.depth[wide].tolist(),
+        "name": name_of[label].tolist(),
+        "module": module_of[label].tolist(),
+        "kind": kinds[label].tobytes().decode("ascii"),
+        "value": tree.value[wide].tolist(),
+        "base": tree.base[wide].tolist(),
+        "left_out": len(tree) - len(label),
     }
 
 

@@ -1,12 +1,13 @@
-"""Arrays as answers have them: lists with null for what is not known, bytes as base64, and the edges of columns."""
+"""Arrays as answers have them: lists with null for what is not known, bytes as base64."""
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.recording.recording import Ints
+if TYPE_CHECKING:
+    from exhume.render.heat import Cells
 
 UNKNOWN = 255
 _FULL = 254
@@ -32,11 +33,18 @@ def encoded(values: NDArray[np.uint8]) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def edges_of(start: int, end: int, columns: int) -> Ints:
-    """In whole numbers: floats lose nanoseconds of such times. A window shorter than its columns is made as long."""
-    length = max(end - start, columns)
-    return start + np.arange(columns + 1, dtype=np.int64) * (length // columns) + _rest(length % columns, columns)
-
-
-def _rest(left: int, columns: int) -> Ints:
-    return np.arange(columns + 1, dtype=np.int64) * left // columns
+def heat_map(cells: "Cells", start_us: int, ready: float) -> dict[str, Any]:
+    """Counts as bytes, 255 for the most of them."""
+    most = int(cells.counts.max(initial=0))
+    scaled = -(-cells.counts * 255 // max(1, most))
+    return {
+        "start": start_us,
+        "seconds": cells.wanted.number,
+        "seconds_per_column": cells.width,
+        "columns": len(cells.counts),
+        "rows": cells.counts.shape[1],
+        "cells": encoded(scaled.astype(np.uint8)),
+        "most": most,
+        "unknown": encoded(np.packbits(~cells.known, bitorder="little")),
+        "ready": round(ready, 3),
+    }

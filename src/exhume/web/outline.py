@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from exhume.recording.recording import Ints
 from exhume.recording.summary import OFFSETS, SECOND, Summary
 from exhume.render.heat import offsets_together
-from exhume.web.counted import CLASSES
+from exhume.render.lanes import CLASSES
 
 Shares = NDArray[np.float32]
 MOST_CORE_CELLS = 6_000_000

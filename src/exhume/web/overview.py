@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from exhume.render.lanes import edges_of
 from exhume.web.described import Shown, described
-from exhume.web.numbers import edges_of, numbers
+from exhume.web.numbers import numbers
 from exhume.web.parameters import Query
 from exhume.web.view import View
 

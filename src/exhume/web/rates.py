@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from exhume.errors import ExhumeError
 from exhume.recording.chapters import ChapterReader
-from exhume.recording.folder import Folder
 from exhume.recording.layout import is_chapter
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
 
 
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 NONE = Rates(np.empty(0, dtype=np.int64), np.empty(0))
 
 
-def rates(folder: Folder) -> Rates:
+def rates(folder: Readable) -> Rates:
     """Of the boot that is shown. Of a file that was only looked at there are none."""
     found = []
     for path in _chapters(folder.path):

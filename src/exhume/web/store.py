@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError, NotYet
 from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
 from exhume.text import printable
@@ -75,12 +76,12 @@ class Store:
     being imported it is the first look at it, and `coming` has what takes its place."""
 
     def __init__(
-        self, folder: Folder, name: str, thresholds: Thresholds | None = None, coming: "Bringing | None" = None
+        self, folder: Readable, name: str, thresholds: Thresholds | None = None, coming: "Bringing | None" = None
     ) -> None:
         self._coming = coming
         self.name = name
         self.thresholds = thresholds or Thresholds()
-        self._folder = folder
+        self._folder: Readable = folder
         self._live = _grows(folder)
         self._looked = time.monotonic()
         self._lock = threading.Lock()
@@ -92,7 +93,7 @@ class Store:
         self.answers: Cache[Any] = Cache(_ANSWERS, _ANSWER_BYTES)
 
     @property
-    def folder(self) -> Folder:
+    def folder(self) -> Readable:
         """Opened anew while somebody writes it, once a second at most, and once more when they are done."""
         with self._lock:
             if self._coming is not None:
@@ -108,7 +109,7 @@ class Store:
     def whole(self) -> Folder:
         """The same where more is needed than what the cores did. Raises NotYet while that is still being imported."""
         folder = self.folder
-        if self._coming is not None:
+        if not isinstance(folder, Folder):
             raise NotYet(self.waiting)
         return folder
 
@@ -156,7 +157,7 @@ class Store:
     def live(self) -> bool:
         return self._live
 
-    def window(self, folder: Folder) -> tuple[int, int]:
+    def window(self, folder: Readable) -> tuple[int, int]:
         """All of it; the end is outside."""
         first, last = folder.window
         return min(first, self.origin), max(last + 1, self.origin + 1)
@@ -165,7 +166,7 @@ class Store:
         """A moment as answers have it: microseconds from the origin on."""
         return (moment - self.origin) // 1_000
 
-    def settled(self, folder: Folder, end: int) -> bool:
+    def settled(self, folder: Readable, end: int) -> bool:
         """Whether nothing is added any more to what is before `end`: the newest seconds of a live recording still get rows."""
         return not self._live or end <= folder.window[1] - _LATE_NS
 
@@ -178,7 +179,7 @@ class Store:
         return self.profiles.get((start, end, cores), make, _profile_bytes)
 
 
-def _grows(folder: Folder) -> bool:
+def _grows(folder: Readable) -> bool:
     """Somebody writes it, and not the next boot."""
     return folder.written and folder.boot_id == folder.boots[-1]
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from exhume.recording.folder import Folder
+from exhume.recording.readable import Readable
 from exhume.web.building import Builder
 from exhume.web.clock import Clock
 from exhume.web.incidents import Incidents
@@ -43,7 +43,7 @@ class View:
         self.incidents.stop()
         self.judges.end()
 
-    def samples(self, folder: Folder) -> int:
+    def samples(self, folder: Readable) -> int:
         """How many there are. Counting opens every segment, so that of a live recording it is not done each time."""
         with self._lock:
             old = time.monotonic() - self._counted > _COUNT_AGAIN_S

@@ -4,8 +4,9 @@ import test from 'node:test';
 import { find } from '../../../src/exhume/web/static/flame_find.js';
 import { layOut } from '../../../src/exhume/web/static/flame_layout.js';
 import { refused } from '../../../src/exhume/web/static/flame_patterns.js';
-import { compile, exactly, search, told } from '../../../src/exhume/web/static/flame_search.js';
+import { exactly, search } from '../../../src/exhume/web/static/flame_search.js';
 import { lines, percent } from '../../../src/exhume/web/static/flame_words.js';
+import { across, compile, shortened, told, viewOf } from '../../../src/exhume/render/static/flame_zoom.js';
 import { HOSTILE, cpuTime, hostile, tree } from './flame_trees.mjs';
 
 const layout = layOut(tree([
@@ -24,6 +25,20 @@ test('the share is of the zoomed frame', () => {
   const found = search(layout, 'mem_cgroup_iter', find(layout, ['kubelet']));
   assert.equal(told(found), '66.7 % matched in 1 frame');
   assert.equal(search(layout, 'kubelet', find(layout, ['kubelet', 'poll'])).share, 1);
+});
+
+test('the root is no match, whatever it is called', () => {
+  assert.equal(told(search(layout, 'all')), 'nothing matches');
+  assert.equal(search(layout, 'all').names.includes(1), false);
+});
+
+test('a view is as wide as its frame, and what is outside lies at its edges', () => {
+  const kubelet = viewOf(layout, find(layout, ['kubelet']));
+  assert.deepEqual(kubelet, { from: 0, to: 60 });
+  assert.deepEqual([0, 30, 60, 100, -5].map((at) => across(at, kubelet, 600)), [0, 300, 600, 600, 0]);
+  assert.deepEqual(viewOf({ start: [7], width: [0], parent: [-1], end: [1] }, 0), { from: 7, to: 8 });
+  assert.deepEqual(['function', 'functions', '😀😀😀😀'].map((name) => shortened(name, 8)), ['function', 'functio…', '😀😀😀😀']);
+  assert.equal(shortened('😀😀😀😀', 3), '😀😀…');
 });
 
 test('small letters match large ones, large ones only themselves', () => {

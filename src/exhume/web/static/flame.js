@@ -6,9 +6,10 @@ import { colour, paint, readPalette, ROW, rowAt } from './flame_draw.js';
 import { find, frameAt, nearest, path, rowsSeen } from './flame_find.js';
 import { listen } from './flame_input.js';
 import { layOut } from './flame_layout.js';
-import { search, told } from './flame_search.js';
+import { search } from './flame_search.js';
 import { makeTip } from './flame_tip.js';
 import { lines, moment, summary } from './flame_words.js';
+import { told, viewOf } from './flame_zoom.js';
 import { patient } from './patient.js';
 import { chosen, wentAlong } from './state.js';
 
@@ -161,8 +162,7 @@ export function mountFlame(host, store, api) {
     const { layout } = now;
     now.zoomed = nearest(layout, store.get().zoom);
     const begin = { ...now.view };
-    const end = { from: layout.start[now.zoomed], to: layout.start[now.zoomed] + layout.width[now.zoomed] };
-    if (!(end.to > end.from)) end.to = end.from + 1;
+    const end = viewOf(layout, now.zoomed);
     controls.showPath(path(layout, now.zoomed), (length) => store.set({ zoom: path(layout, /** @type {Picture} */ (now).zoomed).slice(0, length) }, { push: true }));
     match();
     cancelAnimationFrame(animation);

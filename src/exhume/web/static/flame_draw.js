@@ -4,9 +4,10 @@
 // frames as for 300, also where no graphics card helps; a rectangle each took 30 ms and more.
 import { firstInRow } from './flame_find.js';
 import { change } from './flame_layout.js';
+import { across, shortened } from './flame_zoom.js';
 
 /** @typedef {import('./flame_layout.js').Layout} Layout */
-/** @typedef {{from: number, to: number}} View what part of the width is shown, in the layout's units */
+/** @typedef {import('./flame_zoom.js').View} View */
 
 /**
  * @typedef {object} Palette
@@ -152,7 +153,6 @@ export function paint(context, picture) {
 function fillLine(line, picture, row, shades, letter, labels) {
   const { layout, view, palette, fill, matches, width, ratio } = picture;
   const { start, width: widths, rowFrames, rowStart } = layout;
-  const scale = width / (view.to - view.from);
   const above = row < layout.depth[picture.zoomed];
   const colours = above ? shades.faint : shades.full;
   const matched = palette.ranges.m[0];
@@ -162,8 +162,8 @@ function fillLine(line, picture, row, shades, letter, labels) {
   for (let place = firstInRow(layout, row, view.from); place < rowStart[row + 1]; place++) {
     const frame = rowFrames[place];
     if (start[frame] >= view.to) break;
-    const left = Math.max(0, (start[frame] - view.from) * scale);
-    const right = Math.min(width, (start[frame] + widths[frame] - view.from) * scale);
+    const left = across(start[frame], view, width);
+    const right = across(start[frame] + widths[frame], view, width);
     const found = matches !== null && matches[layout.name[frame]] === 1;
     const paintedAs = found ? matched : fill[frame];
     const begin = Math.round(left * ratio);
@@ -200,8 +200,7 @@ function parts(colour) {
 
 /** @param {CanvasRenderingContext2D} context @param {Label} label @param {number} letter */
 function write(context, { name, left, y, width, ink }, letter) {
-  const letters = Math.floor((width - 6) / letter);
-  const text = name.length <= letters ? name : name.slice(0, letters - 1) + '…';
+  const text = shortened(name, Math.floor((width - 6) / letter));
   context.fillStyle = ink;
   // Letters of other scripts may be wider than ours: the browser presses them together.
   context.fillText(text, left + 3, y + (ROW - 1) / 2 + 0.5, width - 5);
@@ -219,9 +218,8 @@ function outline(context, picture, frame) {
 /** Where a frame is on the canvas; null where it is not seen. @param {Picture} picture @param {number} frame */
 export function box(picture, frame) {
   const { layout, view, width } = picture;
-  const scale = width / (view.to - view.from);
-  const left = Math.max(0, (layout.start[frame] - view.from) * scale);
-  const right = Math.min(width, (layout.start[frame] + layout.width[frame] - view.from) * scale);
-  if (right < left || layout.width[frame] <= 0) return null;
+  const left = across(layout.start[frame], view, width);
+  const right = across(layout.start[frame] + layout.width[frame], view, width);
+  if (layout.width[frame] <= 0) return null;
   return { left, width: Math.max(1, right - left), top: rowTop(picture, layout.depth[frame]) };
 }

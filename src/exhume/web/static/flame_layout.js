@@ -1,6 +1,7 @@
 // @ts-check
 // The tree of a flame graph as typed arrays: where each frame begins, how wide it is, who called it.
 // Pure functions; widths are in samples, or in shares where two times are compared.
+import { family } from './flame_zoom.js';
 
 /**
  * The answer of /api/flame: columns of a tree in depth-first order, the root not among them.
@@ -100,21 +101,6 @@ export function layOut(data, options = {}) {
   place(layout);
   fillRows(layout);
   return layout;
-}
-
-/** @param {Uint16Array} depth */
-function family(depth) {
-  const count = depth.length;
-  const parent = new Int32Array(count).fill(-1);
-  const end = new Int32Array(count).fill(count);
-  /** @type {number[]} */
-  const open = [];
-  for (let i = 0; i < count; i++) {
-    while (open.length > depth[i]) end[/** @type {number} */ (open.pop())] = i;
-    if (open.length) parent[i] = open[open.length - 1];
-    open.push(i);
-  }
-  return { parent, end };
 }
 
 /** Takes out every branch that begins with one of the names: its samples are gone from its callers, too. @param {Layout} layout @param {string[]} names */

@@ -5,6 +5,7 @@ import { plain } from './canvas.js';
 import { ROW } from './flame_draw.js';
 import { firstInRow } from './flame_find.js';
 import { lines } from './flame_words.js';
+import { across, shortened } from './flame_zoom.js';
 
 /** @typedef {import('./flame_draw.js').Picture} Picture */
 
@@ -34,14 +35,13 @@ export function flameSvg(picture, title) {
   add(root, 'rect', { width: '100%', height: '100%', fill: palette.paper });
   add(root, 'text', { x: 4, y: 19, ...FONT, fill: palette.outline }, title);
   const frames = add(root, 'g', FONT);
-  const scale = width / (view.to - view.from);
   for (let row = 0; row < Math.min(picture.rows, layout.rows); row++) {
     const y = TOP + (picture.root === 'top' ? row : picture.rows - 1 - row) * ROW;
     for (let place = firstInRow(layout, row, view.from); place < layout.rowStart[row + 1]; place++) {
       const frame = layout.rowFrames[place];
       if (layout.start[frame] >= view.to) break;
-      const left = Math.max(0, (layout.start[frame] - view.from) * scale);
-      const wide = Math.min(width, (layout.start[frame] + layout.width[frame] - view.from) * scale) - left;
+      const left = across(layout.start[frame], view, width);
+      const wide = across(layout.start[frame] + layout.width[frame], view, width) - left;
       if (wide < LEAST_WIDTH) continue;
       const fill = picture.matches?.[layout.name[frame]] === 1 ? palette.ranges.m[0] : picture.fill[frame];
       const group = add(frames, 'g', {});
@@ -49,8 +49,7 @@ export function flameSvg(picture, title) {
       add(group, 'rect', { x: left.toFixed(1), y, width: Math.max(0.3, wide - 0.7).toFixed(1), height: ROW - 1, fill: palette.fills[fill] });
       const name = layout.names[layout.name[frame]];
       const letters = Math.floor((wide - 6) / LETTER);
-      const label = name.length <= letters ? name : `${name.slice(0, letters - 1)}…`;
-      if (letters >= 3) add(group, 'text', { x: (left + 3).toFixed(1), y: y + 13, fill: palette.inks[fill] }, legal(label));
+      if (letters >= 3) add(group, 'text', { x: (left + 3).toFixed(1), y: y + 13, fill: palette.inks[fill] }, legal(shortened(name, letters)));
     }
   }
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(page)}\n`;

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.recording.summary import OFFSETS, SECOND
-from exhume.web import heat, heat_cells
-from exhume.web.heat_cells import Cells, seconds_of
+from exhume.render.heat import Cells, seconds_of
+from exhume.web import heat
+from exhume.web.numbers import heat_map
 from exhume.web.outline import Outline
 
 BEGIN = 1_000 * SECOND
@@ -22,9 +22,7 @@ def test_cells_are_the_same_however_they_are_counted(seconds: int, shift: int, m
     random = np.random.default_rng(seed)
     wanted = seconds_of(BEGIN + shift, BEGIN + shift + seconds * SECOND, 77 * SECOND + int(random.integers(0, SECOND)))
     parts, there = random.integers(0, 3, (wanted.number + 1, OFFSETS)), random.random(wanted.number + 1) < 0.5
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(heat_cells, "MOST_COLUMNS", most)
-        cells, one_by_one = Cells(wanted), Cells(wanted)
+    cells, one_by_one = Cells(wanted, most), Cells(wanted, most)
     for first in range(0, wanted.number + 1, piece):
         cells.add(first, parts[first : first + piece], there[first : first + piece])
     one_by_one.count(np.repeat(np.arange(parts.size), parts.reshape(-1)))
@@ -47,7 +45,7 @@ def test_a_heat_map_of_days_takes_little_memory() -> None:
     tracemalloc.start()
     try:
         heat._all_cores(view, folder, cells)
-        heat_cells.answer(cells, 0, 1.0)
+        heat_map(cells, 0, 1.0)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,67 +1,18 @@
-"""The stacks of an incident against those of a quiet time: which branches have a larger share of the samples than then."""
+"""The quiet window that an incident is compared with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from exhume.diagnosis.findings.cores import KERNEL, Core, cores
 from exhume.recording.recording import Ints, Recording
-from exhume.recording.tally import Tally
-from exhume.render.flame import Node, Placed, plant
 
-# Branches with a smaller share are not drawn.
-LEAST = 0.002
 # A core that is in the kernel for less than this is quiet.
 _QUIET = 0.3
 _SHORTEST_NS = 1_000_000_000
 _STEPS = 400
-
-
-class Change(NamedTuple):
-    """A branch of the incident, its share of all samples, and its share in the quiet time; None if there is none."""
-
-    placed: Placed
-    share: float
-    before: float | None
-
-
-class Compared(NamedTuple):
-    root: Node
-    quiet: Node | None
-    before: tuple[int, int] | None
-    """When the quiet time was."""
-    core: int | None
-
-    def changes(self) -> Iterator[Change]:
-        """Every branch, parents before their children. No recursion: stacks may be deeper than Python's."""
-        waiting: list[tuple[Placed, Node | None]] = [(Placed(self.root, 0, 0), self.quiet)]
-        total = max(1, self.root.value)
-        quiet = self.quiet.value if self.quiet is not None else 0
-        while waiting:
-            placed, twin = waiting.pop()
-            before = None if not quiet else twin.value / quiet if twin is not None else 0.0
-            yield Change(placed, placed.node.value / total, before)
-            twins = {(child.kind, child.name, child.module): child for child in twin.children} if twin is not None else {}
-            start = placed.start
-            below = []
-            for child in placed.node.children:
-                below.append((Placed(child, start, placed.depth + 1), twins.get((child.kind, child.name, child.module))))
-                start += child.value
-            waiting.extend(reversed(below))
-
-
-def compare(
-    now: tuple[Tally, Recording], then: tuple[Tally, Recording] | None, before: tuple[int, int] | None, core: int | None
-) -> Compared | None:
-    """None if the incident has no samples."""
-    if not len(now[0].count):
-        return None
-    root = plant(*now, "process", "frame").node(LEAST)
-    quiet = plant(*then, "process", "frame").node() if then is not None and len(then[0].count) else None
-    return Compared(root, quiet, before if quiet is not None else None, core)
 
 
 def quiet(recording: Recording, focus: tuple[int, int], core: int | None, nearest: bool = False) -> tuple[int, int] | None:

@@ -1,0 +1,1 @@
+../../render/static/flame_zoom.js
