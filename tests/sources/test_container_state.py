@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.host.container_units import KNOWN, bare_image, starts
+from exhume.host.container_units import bare_image, starts
 from exhume.host.inside import names, regular, resolve
 from exhume.host.owners import Owner, owner
 from exhume.host.root import Root
@@ -380,13 +380,6 @@ def test_links_stay_inside_the_root_they_are_of(tree: Tree) -> None:
 )
 def test_the_bare_image(image: str, bare: str) -> None:
     assert bare_image(image) == bare
-
-
-def test_the_table_of_agents_names_units_and_reasons() -> None:
-    for known in KNOWN:
-        assert known.units
-        assert known.why
-        assert known.names or known.images or known.labels
 
 
 json_values = st.recursive(

@@ -11,12 +11,13 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 from exhume.host.inside import names, regular
 from exhume.host.owners import Owner
+from exhume.host.programs import Starts, commands, services, with_role
 from exhume.host.root import Root
 from exhume.text import decode
 
@@ -32,50 +33,6 @@ _PLACES = (
 _QUADLETS = ("etc/containers/systemd", "run/containers/systemd", "usr/share/containers/systemd")
 _MOST_FILES, _LARGEST_FILE = 4000, 256 << 10
 
-# The units that do as they are told: to name them as the one who asked would be to blame the messenger.
-HANDS = frozenset({"init.scope", "docker.service", "containerd.service", "crio.service", "podman.service", "buildkit.service"})
-
-# The unit the kubelet runs in, by distribution: kubeadm and clouds, k3s, rke2, microk8s, k0s.
-_KUBELETS = (
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "snap.microk8s.daemon-kubelite.service",
-    "k0sworker.service",
-    "k0scontroller.service",
-)
-_ECS = ("ecs.service", "amazon-ecs-agent.service")
-
-
-class Known(NamedTuple):
-    """An agent that is known to be started by a unit which does not name it in its unit file."""
-
-    names: tuple[str, ...]
-    images: tuple[str, ...]
-    """Without registry and tag."""
-    labels: tuple[str, ...]
-    units: tuple[str, ...]
-    why: str
-
-
-KNOWN = (
-    # ecs-init/config/common.go of amazon-ecs-agent: AgentContainerName, AgentImageName. It removes the old container and
-    # makes a new one at each start (RemoveExistingAgentContainer), so the id changes with every crash.
-    Known(
-        ("ecs-agent",),
-        ("amazon/amazon-ecs-agent", "ecs/amazon-ecs-agent"),
-        (),
-        _ECS,
-        "it is the ECS agent, which ecs-init runs",
-    ),
-    # agent/engine/docker_task_engine.go: what the agent labels the containers of tasks with.
-    Known((), (), ("com.amazonaws.ecs.task-arn",), _ECS, "it is of an ECS task, and those the ECS agent asks for"),
-)
-
-_CLIENTS = frozenset({"docker", "podman", "nerdctl"})
-_COMPOSERS = frozenset({"docker-compose", "podman-compose"})
 _STARTERS = frozenset({"run", "create", "start", "restart"})
 _SEPARATORS = frozenset({";", "&&", "||", "|", "&"})
 _CONTINUED = re.compile(rb"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
@@ -118,17 +75,17 @@ class Units:
     def asked_for(self, owner: Owner, name: str, image: str, labels: Mapping[str, str], pod: str) -> Asked:
         """The unit that asked for a container, of which the runtime knows this much."""
         unit = labels.get("PODMAN_SYSTEMD_UNIT", "")
-        if owner.unit and owner.unit not in HANDS:
+        if owner.unit and owner.unit not in services("runtime"):
             return Asked(owner.unit, 1.0, f"its cgroup lies in {owner.unit}")
-        if unit and unit not in HANDS:
+        if unit and unit not in services("runtime"):
             return Asked(unit, 0.97, "podman's label PODMAN_SYSTEMD_UNIT says so")
         if owner.pod or pod or "io.kubernetes.pod.name" in labels:
-            return self._known(_KUBELETS, "it is of a pod, and those the kubelet asks for")
-        if owner.runtime == "ecs":
-            return self._known(_ECS, "its cgroup is where the ECS agent puts tasks")
+            return self._known(services("kubelet"), "it is of a pod, and those the kubelet asks for")
+        if owner.runtime and (known := self._by_table(lambda known: known.runtime == owner.runtime)):
+            return known
         return (
             self._by_name(name)
-            or self._by_table(name, image, labels)
+            or self._by_table(lambda known: _is_of(known, name, bare_image(image), labels))
             or self._by_project(labels)
             or self._by_image(image)
             or Asked()
@@ -151,12 +108,9 @@ class Units:
             return Asked(found[0], 0.9, f"the unit file of {found[0]} starts a container {name}")
         return Asked(found[0], 0.9 / len(found), f"a container {name} is started by the unit files of {', '.join(found[:4])}")
 
-    def _by_table(self, name: str, image: str, labels: Mapping[str, str]) -> Asked | None:
-        bare = bare_image(image)
-        for known in KNOWN:
-            if name in known.names or bare in known.images or any(label in labels for label in known.labels):
-                return self._known(known.units, known.why)
-        return None
+    def _by_table(self, fits: Callable[[Starts], bool]) -> Asked | None:
+        known = ((program, known) for program in with_role("starts-containers") for known in program.starts if fits(known))
+        return next((self._known(program.services, known.why) for program, known in known), None)
 
     def _by_project(self, labels: Mapping[str, str]) -> Asked | None:
         project = labels.get("com.docker.compose.project", "")
@@ -208,6 +162,10 @@ class Units:
         return [compose for unit, text in self.files.items() for compose in composes(unit, text)]
 
 
+def _is_of(known: Starts, name: str, image: str, labels: Mapping[str, str]) -> bool:
+    return name in known.containers or image in known.images or any(label in labels for label in known.labels)
+
+
 def bare_image(image: str) -> str:
     """An image without registry, tag and digest."""
     match = _IMAGE.match(image)
@@ -224,7 +182,7 @@ def starts(unit: str, text: bytes) -> Iterator[Start]:
         elif section == "Service" and key.startswith("ExecStart"):
             words = _words(unit, value)
             for at, word in enumerate(words):
-                if word.rsplit("/", 1)[-1] in _CLIENTS:
+                if word.rsplit("/", 1)[-1] in commands("docker-cli"):
                     yield from _started(unit, _until_separator(words[at + 1 :]))
 
 
@@ -250,16 +208,18 @@ def _started(unit: str, words: list[str]) -> Iterator[Start]:
 
 
 def composes(unit: str, text: bytes) -> Iterator[Compose]:
-    directory, commands = "", []
+    directory, composed = "", []
     for section, key, value in settings(text):
         if section == "Service" and key == "WorkingDirectory":
             directory = specified(unit, value).lstrip("-").rstrip("/")
         elif section == "Service" and key.startswith("ExecStart"):
             words = _words(unit, value)
             programs = [word.rsplit("/", 1)[-1] for word in words]
-            if _COMPOSERS.intersection(programs) or ("compose" in words and _CLIENTS.intersection(programs)):
-                commands.append(frozenset(words))
-    for command in commands:
+            if commands("compose").intersection(programs) or (
+                "compose" in words and commands("docker-cli").intersection(programs)
+            ):
+                composed.append(frozenset(words))
+    for command in composed:
         yield Compose(unit, directory, command)
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from exhume.host.catalogue import Catalogue
+from exhume.host.programs import commands
 from exhume.host.root import Root
 from exhume.host.systemd import names
 from exhume.host.systemd.dependencies import fill, triggered
@@ -19,7 +20,7 @@ from exhume.image.policy import Policy
 from exhume.remedy.manager import Manager
 from exhume.remedy.protected import ACTED_ON, built_in, called, runs
 from exhume.remedy.protected_commands import last
-from exhume.remedy.protected_programs import TOOLS, Programs
+from exhume.remedy.protected_programs import Programs
 from exhume.remedy.unit_processes import Process, UnitProcesses
 from exhume.text import printable
 
@@ -93,7 +94,7 @@ class Protection:
     def _linked(self, own: str, run: Iterable[str]) -> str:
         """The same, by where the links lead that it runs."""
         for each in run:
-            real = self.units.real(each) if each.startswith("/") and last(each) not in TOOLS else ""
+            real = self.units.real(each) if each.startswith("/") and last(each) not in commands("cluster-tool") else ""
             if real and real != each and (why := built_in(own, self._catalogue, [real])):
                 return f"{why} ({printable(each)} is a link to it)"
         return ""

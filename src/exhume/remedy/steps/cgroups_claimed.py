@@ -7,10 +7,10 @@ import re
 from exhume.errors import ExhumeError
 from exhume.host import inside
 from exhume.host.owners import owner
+from exhume.host.programs import protected_unit
 from exhume.host.root import read_at
 from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
-from exhume.remedy.protected import protected
 from exhume.remedy.whose import units
 
 PODS = "var/lib/kubelet/pods"
@@ -37,7 +37,7 @@ class Claims:
         if _OF_THE_KUBELET.fullmatch(last):
             return True
         named = {*units(path), *([last] if last.endswith(_UNITS) else [])}
-        if any(protected(unit) or self._runs(self._node.manager, unit) for unit in named):
+        if any(protected_unit(unit) or self._runs(self._node.manager, unit) for unit in named):
             return True
         if whose.container and owner(f"/{last}").container != whose.container:
             return True  # what a container has inside is its own, and whether that lives is not told by its path
