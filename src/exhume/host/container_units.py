@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from exhume.host.inside import names, regular
 from exhume.host.owners import Owner
 from exhume.host.programs import Starts, commands, services, with_role
 from exhume.host.root import Root
@@ -136,17 +135,17 @@ class Units:
         left = _MOST_FILES
         for place in (*_PLACES, *_QUADLETS):
             ending = ".container" if place in _QUADLETS else ".service"
-            for name in sorted(names(self._root, place, left)):
+            for name in sorted(self._root.first_names(place, left)):
                 left -= 1
                 if name.endswith(ending):
                     unit = name.removesuffix(ending) + ".service"
                     if unit not in found:
-                        found[unit] = regular(self._root, f"{place}/{name}", _LARGEST_FILE) or b""
+                        found[unit] = self._root.regular(f"{place}/{name}", _LARGEST_FILE) or b""
                 elif name.endswith(".service.d"):
-                    for drop_in in sorted(names(self._root, f"{place}/{name}", left)):
+                    for drop_in in sorted(self._root.first_names(f"{place}/{name}", left)):
                         left -= 1
                         if drop_in.endswith(".conf"):
-                            text = regular(self._root, f"{place}/{name}/{drop_in}", _LARGEST_FILE)
+                            text = self._root.regular(f"{place}/{name}/{drop_in}", _LARGEST_FILE)
                             dropped.append((name.removesuffix(".d"), text or b""))
         for unit, text in dropped:
             if found.get(unit):

@@ -7,7 +7,7 @@ may have any order in it.
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from exhume.host.resolve import decode
+from exhume.host.paths import decode
 from exhume.host.tree import LARGEST
 from exhume.image.archive import Layer, Pass, hide
 from exhume.image.directory import Directory

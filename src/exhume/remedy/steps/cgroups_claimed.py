@@ -5,7 +5,6 @@ import os
 import re
 
 from exhume.errors import ExhumeError
-from exhume.host import inside
 from exhume.host.owners import owner
 from exhume.host.programs import protected_unit
 from exhume.host.root import read_at
@@ -29,7 +28,7 @@ class Claims:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._up: dict[str, bool] = {}
-        self._sees_pods = any(inside.names(node.root, PODS, 1))
+        self._sees_pods = bool(node.root.first_names(PODS, 1))
 
     def unit_or_pod(self, path: str) -> bool:
         whose = owner(path)
@@ -46,8 +45,14 @@ class Claims:
         return bool(whose.pod) and (not self._sees_pods or self._has_directory(whose.pod))
 
     def _has_directory(self, pod: str) -> bool:
-        path = inside.resolve(self._node.root, f"{PODS}/{pod}")
-        return path is None or self._node.root.exists(path)
+        """What cannot be looked at is taken for one."""
+        try:
+            self._node.root.status(f"{PODS}/{pod}")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def _runs(self, manager: Manager | None, unit: str) -> bool:
         """Where nobody can be asked, what bears a unit's name is left to it."""
