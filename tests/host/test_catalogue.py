@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.host.catalogue import load, overlap, program, repository
+from exhume.host.directory import Directory
 from exhume.host.needs import Facts, facts
 from exhume.host.programs import CLOUDS, VOCABULARY, Program
 from exhume.host.service import Kind, Service
-from exhume.image.directory import Directory
 from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian

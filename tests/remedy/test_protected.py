@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
+from exhume.host.directory import Directory
 from exhume.host.programs import protected_unit
 from exhume.host.systemd.units import read_units
 from exhume.image import policy
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan import Planner, Wishes

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from exhume.host.container_units import bare_image, starts
 from exhume.host.owners import Owner, owner
 from exhume.host.root import Root
+from exhume.host.systemd.unit_file import merge, parse
 from exhume.sources.container_state import Containers, ContainerState, describe
 from tests.examples import examples
 from tests.trees import Tree
@@ -418,5 +419,5 @@ def test_whatever_the_files_hold_there_is_an_answer(
 
 @given(st.text(alphabet="web%inNp@.", max_size=12), st.binary(max_size=200))
 def test_any_unit_file_is_read_to_its_end(unit: str, text: bytes) -> None:
-    for start in starts(unit + ".service", b"[Service]\nExecStart=/usr/bin/docker " + text):
+    for start in starts(unit + ".service", merge([parse(b"[Service]\nExecStart=/usr/bin/docker " + text)])):
         assert start.unit == unit + ".service"

@@ -10,32 +10,29 @@
 | one unit file runs that image | 0.7 |
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+from exhume.host.directory import Directory
 from exhume.host.owners import Owner
 from exhume.host.programs import Starts, commands, services, with_role
 from exhume.host.root import Root
-from exhume.text import decode
+from exhume.host.systemd import names
+from exhume.host.systemd.fragments import Fragments
+from exhume.host.systemd.places import QUADLETS, read_layout, search_path
+from exhume.host.systemd.specifiers import expand
+from exhume.host.systemd.unit_file import Sections, merge, split
 
-# Where unit files are, the first of a name counts (systemd.unit(5)); quadlets, of which podman makes units (quadlet(5)).
-_PLACES = (
-    "etc/systemd/system",
-    "run/systemd/system",
-    "run/systemd/generator",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-)
-_QUADLETS = ("etc/containers/systemd", "run/containers/systemd", "usr/share/containers/systemd")
-_MOST_FILES, _LARGEST_FILE = 4000, 256 << 10
-
+_MOST_UNITS = 4000
+_STARTS = ("ExecStartPre", "ExecStart", "ExecStartPost")
 _STARTERS = frozenset({"run", "create", "start", "restart"})
 _SEPARATORS = frozenset({";", "&&", "||", "|", "&"})
-_CONTINUED = re.compile(rb"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
-_QUOTES = str.maketrans("\"'", "  ")
+_DEEPEST = 4  # shells in shells
+_ANY = "\0"
+"""Stands for the instance of a template, which only the container's name tells."""
 _IMAGE = re.compile(r"^(?:[^/]*[.:][^/]*/|localhost/)?(?P<name>[^@]*?)(?::[^:/@]*)?(?:@.*)?$")
 
 
@@ -128,37 +125,28 @@ class Units:
         return Asked(found[0], 0.7, f"the unit file of {found[0]} runs the image {image}") if len(found) == 1 else None
 
     @cached_property
-    def files(self) -> dict[str, bytes]:
-        """Unit files and quadlets by the name of their unit, drop-ins at their end; what is masked starts nothing."""
-        found: dict[str, bytes] = {}
-        dropped: list[tuple[str, bytes]] = []
-        left = _MOST_FILES
-        for place in (*_PLACES, *_QUADLETS):
-            ending = ".container" if place in _QUADLETS else ".service"
-            for name in sorted(self._root.first_names(place, left)):
-                left -= 1
-                if name.endswith(ending):
-                    unit = name.removesuffix(ending) + ".service"
-                    if unit not in found:
-                        found[unit] = self._root.regular(f"{place}/{name}", _LARGEST_FILE) or b""
-                elif name.endswith(".service.d"):
-                    for drop_in in sorted(self._root.first_names(f"{place}/{name}", left)):
-                        left -= 1
-                        if drop_in.endswith(".conf"):
-                            text = self._root.regular(f"{place}/{name}/{drop_in}", _LARGEST_FILE)
-                            dropped.append((name.removesuffix(".d"), text or b""))
-        for unit, text in dropped:
-            if found.get(unit):
-                found[unit] += b"\n" + text
-        return {unit: text for unit, text in found.items() if text}
+    def files(self) -> dict[str, Sections]:
+        """Services and quadlets by the name of their unit, with their drop-ins; what is masked starts nothing."""
+        with Directory(self._root.path) as tree:
+            fragments = Fragments(tree, read_layout(tree, search_path(tree)))
+            services = {fragments.canonical(name) for name in fragments.known() if names.kind(name) == "service"}
+            units = [unit for unit in sorted(services) if not fragments.masked(unit)][:_MOST_UNITS]
+            found = {unit: fragments.merged(unit) for unit in units}
+            for place in QUADLETS:
+                for name in tree.names(place)[: _MOST_UNITS - len(found)]:
+                    unit = name.removesuffix(".container") + ".service"
+                    if name.endswith(".container") and unit not in services:
+                        drop_ins = fragments.chosen([f"{place}/{name}.d"])
+                        found.setdefault(unit, merge(fragments.text(path) for path in (f"{place}/{name}", *drop_ins)))
+        return found
 
     @cached_property
     def starts(self) -> list[Start]:
-        return [start for unit, text in self.files.items() for start in starts(unit, text)]
+        return [start for unit, sections in self.files.items() for start in starts(unit, sections)]
 
     @cached_property
     def composes(self) -> list[Compose]:
-        return [compose for unit, text in self.files.items() for compose in composes(unit, text)]
+        return [compose for unit, sections in self.files.items() for compose in composes(unit, sections)]
 
 
 def _is_of(known: Starts, name: str, image: str, labels: Mapping[str, str]) -> bool:
@@ -171,18 +159,16 @@ def bare_image(image: str) -> str:
     return match["name"] if match is not None else ""
 
 
-def starts(unit: str, text: bytes) -> Iterator[Start]:
-    """The containers that a unit file starts, whether by itself or through a shell."""
-    for section, key, value in settings(text):
-        if section == "Container" and key == "ContainerName":
-            yield Start(unit, specified(unit, value), frozenset())
-        elif section == "Container" and key == "Image":
-            yield Start(unit, specified(unit, "systemd-%N"), frozenset({value}))
-        elif section == "Service" and key.startswith("ExecStart"):
-            words = _words(unit, value)
-            for at, word in enumerate(words):
-                if word.rsplit("/", 1)[-1] in commands("docker-cli"):
-                    yield from _started(unit, _until_separator(words[at + 1 :]))
+def starts(unit: str, sections: Sections) -> Iterator[Start]:
+    """The containers that a unit starts, whether by itself or through a shell."""
+    if name := sections.last("Container", "ContainerName"):
+        yield Start(unit, _expand(name, unit), frozenset())
+    if image := sections.last("Container", "Image"):
+        yield Start(unit, _expand("systemd-%N", unit), frozenset({image}))
+    for words in _commands(unit, sections):
+        for at, word in enumerate(words):
+            if posixpath.basename(word) in commands("docker-cli"):
+                yield from _started(unit, _until_separator(words[at + 1 :]))
 
 
 def _started(unit: str, words: list[str]) -> Iterator[Start]:
@@ -206,59 +192,40 @@ def _started(unit: str, words: list[str]) -> Iterator[Start]:
     yield Start(unit, name, everything)
 
 
-def composes(unit: str, text: bytes) -> Iterator[Compose]:
-    directory, composed = "", []
-    for section, key, value in settings(text):
-        if section == "Service" and key == "WorkingDirectory":
-            directory = specified(unit, value).lstrip("-").rstrip("/")
-        elif section == "Service" and key.startswith("ExecStart"):
-            words = _words(unit, value)
-            programs = [word.rsplit("/", 1)[-1] for word in words]
-            if commands("compose").intersection(programs) or (
-                "compose" in words and commands("docker-cli").intersection(programs)
-            ):
-                composed.append(frozenset(words))
-    for command in composed:
-        yield Compose(unit, directory, command)
+def composes(unit: str, sections: Sections) -> Iterator[Compose]:
+    directory = _expand(sections.last("Service", "WorkingDirectory"), unit).lstrip("-").rstrip("/")
+    for words in _commands(unit, sections):
+        programs = {posixpath.basename(word) for word in words}
+        if programs & commands("compose") or ("compose" in words and programs & commands("docker-cli")):
+            yield Compose(unit, directory, frozenset(words))
 
 
-def settings(text: bytes) -> Iterator[tuple[str, str, str]]:
-    """(section, key, value) of a unit file, continued lines joined (systemd.syntax(7))."""
-    section = ""
-    for raw in _CONTINUED.sub(b" ", text).split(b"\n"):
-        line = decode(raw).strip()
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif line and line[0] not in "#;" and "=" in line:
-            key, _, value = line.partition("=")
-            yield section, key.strip(), value.strip()
+def _commands(unit: str, sections: Sections) -> Iterator[list[str]]:
+    """The words of each command line; those of a script that is given to a shell among them."""
+    for line in (line for key in _STARTS for line in sections.lines("Service", key)):
+        yield [_expand(word, unit) for word in _words(line, _DEEPEST)]
 
 
-def specified(unit: str, text: str) -> str:
-    """With the specifiers that the unit's name alone decides (systemd.unit(5)); %i of a template stays, to be matched."""
-    stem = unit.rsplit(".", 1)[0]
-    prefix, _, instance = stem.partition("@")
-    for specifier, value in (("%n", unit), ("%N", stem), ("%p", prefix), ("%i", instance), ("%I", instance)):
-        if value and not (value.endswith(("@", "@.service"))):
-            text = text.replace(specifier, value)
-    return text
+def _words(text: str, depth: int) -> Iterator[str]:
+    for word in split(text):
+        if depth and any(space in word for space in " \t\n"):
+            yield from _words(word.replace(";", " ; "), depth - 1)
+        else:
+            yield word
+
+
+def _expand(text: str, unit: str) -> str:
+    return expand(text, names.with_instance(unit, _ANY) if names.form(unit) == "template" else unit)
 
 
 def _instance(start: Start, name: str) -> str:
     """The unit, if it starts a container of that name: of a template, the instance that would."""
     if start.container == name:
         return start.unit
-    template, at, ending = start.unit.partition("@.")
-    if not at or not re.search("%[iInN]", start.container):
+    if _ANY not in start.container:
         return ""
-    parts = re.split("(%[iInN])", start.container)
-    forms = {"%i": "(.+)", "%I": "(.+)", "%N": f"{re.escape(template)}@(.+)", "%n": f"{re.escape(template)}@(.+)\\.{ending}"}
-    match = re.fullmatch("".join(forms.get(part, re.escape(part)) for part in parts), name)
-    return f"{template}@{match[1]}.{ending}" if match is not None and len(set(match.groups())) == 1 else ""
-
-
-def _words(unit: str, value: str) -> list[str]:
-    return specified(unit, value.translate(_QUOTES).replace(";", " ; ")).split()
+    match = re.fullmatch("(.+)".join(map(re.escape, start.container.split(_ANY))), name)
+    return names.with_instance(start.unit, match[1]) if match is not None and len(set(match.groups())) == 1 else ""
 
 
 def _until_separator(words: list[str]) -> list[str]:

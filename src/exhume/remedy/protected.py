@@ -15,9 +15,6 @@ from exhume.host.systemd import names
 from exhume.remedy.protected_commands import last
 from exhume.text import printable
 
-ACTED_ON = ("service", "socket", "timer", "path")
-"""A target gathers others, a slice holds them, a mount or swap carries them, a scope is somebody's session or container."""
-
 _VERSION = re.compile(r"[-_.]v?\d.*\Z")
 _AROUND = re.compile(
     r"\A(?:start|run|launch|exec)[-_]|(?:[-_](?:wrapper|launcher|start|run|bin|real)|\.(?:sh|bash|bin|real|orig))+\Z"
@@ -30,7 +27,7 @@ def built_in(unit: str, catalogue: Catalogue | None = None, run: Collection[str]
     if protected_unit(unit):
         return "without it the node, its network or the way to it is lost"
     kind = names.kind(unit).casefold()
-    if kind not in ACTED_ON:
+    if kind not in names.ACTED_ON:
         whose = "; a scope is a session or a container, and is ended by whoever made it" if kind == "scope" else ""
         return f"a {kind} is not acted on: only services, sockets, timers and paths are{whose}"
     if known := [each for each in run if runs(each)]:

@@ -10,6 +10,7 @@ from functools import cache
 
 from exhume.errors import Refused
 from exhume.host.catalogue import Catalogue, load
+from exhume.host.directory import Directory
 from exhume.host.owners import units
 from exhume.host.programs import protected_unit
 from exhume.host.systemd import names
@@ -17,7 +18,6 @@ from exhume.host.systemd.fragments import families
 from exhume.host.systemd.places import DEPENDENCY_DIRECTORIES, SYSTEM
 from exhume.host.systemd.units import read_units
 from exhume.host.tree import Tree
-from exhume.image.directory import Directory
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit_files import OURS

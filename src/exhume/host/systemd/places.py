@@ -37,6 +37,8 @@ USER: tuple[tuple[str, Role], ...] = (
     ("/usr/local/lib/systemd/user", "vendor"),
     ("/usr/lib/systemd/user", "vendor"),
 )
+QUADLETS = ("/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd")
+"""Files of which podman's generator makes services, in this order (podman-systemd.unit(5), rootful unit search path)."""
 DEPENDENCY_DIRECTORIES = {".wants": "Wants", ".requires": "Requires", ".upholds": "Upholds"}
 
 
