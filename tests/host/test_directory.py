@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from exhume.errors import UsageError
 from exhume.host.directory import Directory
-from exhume.host.tree import LARGEST, MOST_LINKS, MOST_TROUBLES, Entry, Tree, complain
+from exhume.host.paths import MOST_LINKS
+from exhume.host.tree import LARGEST, MOST_TROUBLES, Entry, Tree, complain
 from tests.examples import examples
 
 NAMES = ("a", "b", "c", "\udcff", "..", ".", "")

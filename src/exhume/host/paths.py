@@ -11,13 +11,17 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from exhume.errors import Unreadable
-from exhume.host.tree import MOST_LINKS, Entry
 from exhume.kernel.file_system import PROC, file_system
 from exhume.kernel.openat2 import open_in_root
 
+if TYPE_CHECKING:
+    from exhume.host.tree import Entry
+
+MOST_LINKS: Final = 40
+"""As many links as the kernel follows in one path (MAXSYMLINKS, include/linux/namei.h)."""
 LONGEST: Final = 4095
 """Bytes of a path (PATH_MAX of include/uapi/linux/limits.h, without the NUL that ends it)."""
 
@@ -62,7 +66,7 @@ def reopen(fd: int, flags: int) -> int:
     return os.open(f"/proc/self/fd/{fd}", (flags & ~os.O_NOFOLLOW) | os.O_CLOEXEC)
 
 
-def resolve(path: str, lookup: Callable[[str], Entry | None], follow: bool = True) -> tuple[str, Entry] | None:
+def resolve(path: str, lookup: "Callable[[str], Entry | None]", follow: bool = True) -> "tuple[str, Entry] | None":
     """The path without links, and what is there. `lookup` is asked for paths that have a link at their end at most."""
     top = lookup("/")
     if top is None or encode(path) is None:
@@ -118,7 +122,7 @@ class _Steps(ABC):
 
 
 class _Names(_Steps):
-    def __init__(self, top: Entry, lookup: Callable[[str], Entry | None]) -> None:
+    def __init__(self, top: "Entry", lookup: "Callable[[str], Entry | None]") -> None:
         self._top, self._lookup = top, lookup
         self.way: list[tuple[str, Entry]] = []
 

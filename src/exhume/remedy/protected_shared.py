@@ -3,10 +3,11 @@
 import posixpath
 from collections.abc import Iterator
 
+from exhume.host.paths import MOST_LINKS
 from exhume.host.systemd import names
 from exhume.host.systemd.fragments import families
 from exhume.host.systemd.places import destination
-from exhume.host.tree import MOST_LINKS, Tree
+from exhume.host.tree import Tree
 from exhume.remedy.protected_units import Protection
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from exhume.host.paths import MOST_LINKS
 from exhume.host.systemd import names
-from exhume.host.tree import MOST_LINKS, Tree
+from exhume.host.tree import Tree
 
 Role = Literal["control", "transient", "generator", "config", "vendor"]
 
