@@ -2,16 +2,13 @@
 
 An entry is one program, or a family of one purpose. Other code asks by role ("which programs are a kubelet") and holds no names
 of its own; the meaning of each role is in ROLES. A lookup by role parses only the entries that have it: all of them would cost
-every command 25 ms.
+every command 25 ms. What only reading needs is imported then.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any, Literal, cast, get_args
 
 from exhume.errors import UsageError
@@ -229,6 +226,8 @@ def as_processes(role: Role) -> frozenset[str]:
 
 @cache
 def _files() -> tuple[tuple[str, str], ...]:
+    from importlib.resources import files
+
     place = files("exhume.host").joinpath("programs")
     found = sorted((file for file in place.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     return tuple((file.name, file.read_text("utf-8")) for file in found)
@@ -236,6 +235,8 @@ def _files() -> tuple[tuple[str, str], ...]:
 
 def read(text: str, name: str) -> list[Program]:
     """Every key is known, every value of its kind, and a mistake is named by its file and its place."""
+    import tomllib
+
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -365,6 +366,8 @@ def _known(table: dict[str, Any], keys: tuple[str, ...], name: str, place: str) 
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(word, known, 1)
     return f", did you mean {near[0]}?" if near else ""
 
