@@ -2,8 +2,8 @@
 
 Kernel stacks are real, sampled here from a mixed load (bench/replay.py). The rows of the readers are made, with every series
 that such a node has and all of them changing. What the readers themselves cost is not in it: they read less than one part in a
-hundred of a core each, or read less often (recorder/flight.py, SHARE). That of the cores' counters, ten times a second, is: it
-reads a file as such a node has it.
+hundred of a core each, or read less often (recorder/profiles.py). That of the cores' counters, ten times a second, is: it reads
+a file as such a node has it.
 """
 
 import gc
@@ -19,14 +19,14 @@ from bench import replay
 from bench.record import _cpu_s, _family, _memory_mb
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
-from exhume.agent.service import JUDGE_EVERY_NS
 from exhume.agent.standing import Standing
 from exhume.cli.record_trigger import kinds_of
 from exhume.diagnosis.findings.registry import examine
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.recorder.flight import BATCH_NS
+from exhume.recorder.policy import Policy
+from exhume.recorder.profiles import FLIGHT
 from exhume.recorder.trigger import Incident, Trigger
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import SourceState
@@ -49,7 +49,7 @@ def kernel_only(chain: bytes) -> bytes:
 
 
 class Made:
-    """Rows of all readers for a batch, each in the rhythm of the flight recorder (recorder/sources.py)."""
+    """Rows of all readers for a batch, each in the rhythm of the flight recorder (recorder/profiles.py)."""
 
     def __init__(self, node: Node, rng: random.Random) -> None:
         self._node, self._rng = node, rng
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def _read_cores(reader: Cpu, clock: Clock) -> None:
-    for _ in range(BATCH_NS * 10 // SECOND):
+    for _ in range(FLIGHT.batch_ns * 10 // SECOND):
         reader.take(clock.now())
     reader.give(Recording(Node("", "", "", "", 1)))
 
@@ -160,7 +160,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
         standing.found(found, kinds, time.monotonic())
         return []
 
-    trigger = Trigger(node, judge, JUDGE_EVERY_NS)
+    trigger = Trigger(node, judge, Policy(judge_quiet_s=10.0, judge_same_s=10.0))
     spent: dict[str, float] = defaultdict(float)
     memory, samples, series = 0.0, 0, 0
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as tree, Clock() as clock:
@@ -168,12 +168,12 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
         reader.read(Recording(node), clock.now())
         writer = Writer(f"{place}/rec", node, {"hz": hz, "event": "replay"}, budget_bytes=1 << 30, keep_ns=900 * SECOND)
         begin, warm, making = clock.now(), 0.0, 0.0
-        batches = seconds * SECOND // BATCH_NS
+        batches = seconds * SECOND // FLIGHT.batch_ns
         settled = 10
         for batch in range(batches):
             mark = time.thread_time()
-            start = begin + batch * BATCH_NS
-            count = hz * BATCH_NS // SECOND
+            start = begin + batch * FLIGHT.batch_ns
+            count = hz * FLIGHT.batch_ns // SECOND
             taken = [
                 Taken(replay.ring(rng.choice(processes), cpu, start, SECOND // hz, count, rng), b"") for cpu in range(cores)
             ]
@@ -206,7 +206,7 @@ def _replay(seconds: int, cores: int, hz: int, by_process: dict[int, list[replay
         writer.close()
         profiler.close()
         cost = _cpu_s(os.getpid()) - warm - making
-    lasted = (batches - settled) * BATCH_NS / SECOND
+    lasted = (batches - settled) * FLIGHT.batch_ns / SECOND
     print("share", 100 * cost / lasted)
     for name, used in spent.items():
         print(name, 100 * used / lasted)

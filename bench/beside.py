@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from exhume.host.root import Root
-from exhume.recorder.flight import node_of
 from exhume.recorder.latency import NICE, Latency, Options
+from exhume.recorder.recorder import node_of
 
 NOTHING_NS = 250_000
 

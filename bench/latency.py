@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from bench.measure import ENVIRONMENT, Row
 from exhume.host.root import Root
-from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_told import Told
+from exhume.recorder.recorder import node_of
 from tests.starved import FAR, RECEIVER, SENDER, Link, held, hold, link
 
 LENGTHS_MS = (100, 300, 700)

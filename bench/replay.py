@@ -19,7 +19,7 @@ from collections import defaultdict
 from bench.record import _cpu_s, _dictionaries, _family, _memory_mb
 from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.recorder.flight import node_of
+from exhume.recorder.recorder import node_of
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.writer import Writer

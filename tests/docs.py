@@ -5,6 +5,7 @@ from pathlib import Path
 
 from exhume.agent.metrics import EDGES_US, METRICS, OTHER, TOP, most_series
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.recorder.policy import Policy
 from exhume.recording.schema import TABLES, VERSION
 from exhume.recording.source_state import CODES
 from tests.image.agents_page import agents
@@ -29,6 +30,17 @@ def thresholds() -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{field.name}` | {field.default} | {field.metadata['doc']} |" for field in fields(Thresholds)]
+    lines += [
+        "",
+        "## How often a node is read and judged",
+        "",
+        "The same for `exhume record`, `exhume record --on` and the agent, in the section `[record]`. A *sign* only decides",
+        "how soon the last minute is judged; it judges nothing.",
+        "",
+        "| key | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{field.name}` | {field.default} | {field.metadata['doc']} |" for field in fields(Policy)]
     return "\n".join(lines) + "\n"
 
 

@@ -40,8 +40,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "sources/sampling/test_offenders.py",
         "sources/sampling/test_profiler.py",
         "sources/sampling/test_sampler.py",
-        "recorder/test_flight.py",
-        "recorder/test_flight_cores.py",
+        "recorder/test_recorder.py",
+        "recorder/test_cores.py",
         "recorder/test_latency.py",
         "remedy/test_confined.py",
         "remedy/test_evict.py",
@@ -77,7 +77,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "remedy/test_steps_systemd.py",
         "remedy/test_together_systemd.py",
     ),
-    # Servers on loopback: the agent itself, Prometheus, Alertmanager, a Kubernetes API server, Ray, an object store.
+    # Servers on loopback: the agent itself, Prometheus, Alertmanager, a Kubernetes API server, Ray, an object store, a proxy.
     "services": (
         "agent/test_chaos.py",
         "agent/test_cluster_away.py",
@@ -97,6 +97,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "fleet/test_prometheus_troubles.py",
         "fleet/test_ray_jobs_real.py",
         "fleet/test_waves_job_cluster.py",
+        "host/test_http_proxy.py",
     ),
     "browser": ("browser/",),
     # Other kernels, emulated by QEMU.

@@ -19,9 +19,9 @@ from exhume.kernel.bpf import BpfError
 from exhume.kernel.bpf.program import Program
 from exhume.kernel.bpf.syscall import Command, ProgramKind, Rejected, attributes, bpf
 from exhume.recorder import latency
-from exhume.recorder.flight import node_of
 from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_probes import RARE, WINDOWS
+from exhume.recorder.recorder import node_of
 from exhume.recording.source_state import Bug, Failed, SourceState, Weaker
 from exhume.sources.latency.discover import Discover
 from tests.kernel.bpf.needs import needs_bpf

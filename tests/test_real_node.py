@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from exhume.host.root import Root
-from exhume.recorder.loop import record
+from exhume.recorder.profiles import CHECK
+from exhume.recorder.recorder import record
 from tests import zombies
 from tests.waiting import wait_for
 
@@ -98,7 +99,7 @@ def test_a_second_of_kernel_time_on_one_core_is_in_the_recording_with_its_proces
             if part > 0.05 and told:
                 told.pop().write("go\n")
 
-        recording = record(Root(), 3_000_000_000, burn)
+        recording = record(Root(), CHECK, 3_000_000_000, burn)
         burnt = int(burner.stdout.readline())
         burner.stdin.write("end\n")
     rows = [row for row in recording["cpu"].rows() if row["core"] == core]

@@ -111,19 +111,31 @@ class Moving:
     def __enter__(self) -> "Moving":
         for reader, write in ((Cpu, self._write_cores), (Processes, self._write_process)):
             self._patched.enter_context(patch.object(reader, "read", self._moved(reader.read, write)))
+        self._patched.enter_context(patch.object(Cpu, "take", self._taken(Cpu.take)))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._patched.close()
 
+    def _ticks(self, time: int) -> int:
+        if self._began is None:
+            self._began = time
+        return max(0, round((time - self._began) * HZ / 1e9))
+
     def _moved(self, read: Callable[..., Reasons], write: Callable[[int], None]) -> Callable[..., Reasons]:
         def moved(reader: object, into: Recording, time: int) -> Reasons:
-            if self._began is None:
-                self._began = time
-            write(max(0, round((time - self._began) * HZ / 1e9)))
+            write(self._ticks(time))
             return read(reader, into, time)
 
         return moved
+
+    def _taken(self, take: Callable[[Cpu, int], bytes]) -> Callable[[Cpu, int], bytes]:
+        def taken(reader: Cpu, time: int) -> bytes:
+            self._write_cores(self._ticks(time))
+            reader._fd = -1  # the file is another one each time; it is closed with the reader
+            return take(reader, time)
+
+        return taken
 
     def _write_cores(self, ticks: int) -> None:
         cores = {}

@@ -10,8 +10,7 @@ import pytest
 
 from exhume.agent.gathering import Gathered
 from exhume.agent.push import Pusher
-from exhume.agent.push_answer import Outcome
-from exhume.agent.push_http import Sender, request
+from exhume.agent.push_send import Outcome, Sender, request
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from tests.agent.push_receiver import parcel

@@ -34,7 +34,7 @@ def relay(cluster: servers.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """What an agent takes for the API server; it has a second's patience with it."""
     it = Relay(int(cluster.address.rpartition(":")[2]))
     access = replace(cluster.client("agent")._access, server=f"https://127.0.0.1:{it.port}")
-    monkeypatch.setattr("exhume.cluster.client.connect", lambda: Client(access, patience_s=1.0))
+    monkeypatch.setattr("exhume.cluster.client.connect", lambda: Client(access, timeout_s=1.0))
     try:
         yield it
     finally:

@@ -117,11 +117,11 @@ def test_a_receiver_that_recovers_gets_it_once_it_says_yes(tmp_path: Path) -> No
 def test_a_receiver_that_asks_for_patience_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float | None] = []
 
-    def noting(attempt: int, after_s: float | None, chance: float) -> float:
+    def noting(attempt: int, after_s: float | None = None) -> float:
         waited.append(after_s)
         return 0.01
 
-    monkeypatch.setattr("exhume.agent.push.wait_s", noting)
+    monkeypatch.setattr("exhume.agent.push._wait_s", noting)
     spooled(tmp_path, 1)
     answers = [Answer(429, (("Retry-After", "17"),)), Answer(503), Answer(204)]
     busy = receiving(lambda _, before: answers[before])

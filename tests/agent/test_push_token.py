@@ -1,6 +1,5 @@
 """Tokens are rotated: a receiver that refuses one is asked again, slowly, and at once when there is another."""
 
-import http.client
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exhume.agent.push import wait_s
-from exhume.agent.push_answer import judged
 from exhume.agent.settings import Push
+from exhume.host.http import client
 from tests.agent.push_receiver import Answer, Receiver, receiving
 from tests.agent.pushers import Agent, impatient, pushing, secret, send, spooled  # noqa: F401
 from tests.render.made import BEGIN, SECOND, write
@@ -82,18 +80,19 @@ def test_a_token_goes_to_no_other_host_by_http(tmp_path: Path, monkeypatch: pyte
     push = Push(url="http://receiver.example", token_file=str(tmp_path / "token"))
     tried: list[str] = []
 
-    def connect(self: http.client.HTTPConnection) -> None:
-        tried.append(self.host)
+    def connect(self: client._Socket, host: str, *_: object) -> None:
+        tried.append(host)
         raise OSError("not in a test")
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    monkeypatch.setattr(client._Socket, "connect", connect)
     assert "the token is not sent to receiver.example over http://" in send(push).detail
-    monkeypatch.setenv("http_proxy", "http://between.example:3128")
-    assert "not sent to between.example" in send(replace(push, url="http://127.0.0.1:4040")).detail
+    monkeypatch.setenv("HTTP_PROXY", "http://between.example:3128")
+    assert "not sent to between.example" in send(push).detail
     assert tried == []
     assert "not in a test" in send(replace(push, token_over_http=True)).detail
     assert "not in a test" in send(replace(push, token_file="")).detail
-    assert tried == ["between.example", "between.example"]
+    assert "not in a test" in send(replace(push, url="http://127.0.0.1:4040")).detail  # loopback: not through the proxy
+    assert tried == ["between.example", "between.example", "127.0.0.1"]
 
 
 def test_settings_that_are_read_again_end_the_wait(tmp_path: Path) -> None:
@@ -116,7 +115,9 @@ def test_what_waits_for_a_token_keeps_to_the_spools_bound(tmp_path: Path) -> Non
         assert agent.spool.waiting()[:2] == names[1:]
 
 
-def test_a_receiver_that_refuses_is_left_alone_for_minutes() -> None:
-    outcome = judged(401, "Unauthorized", b"", None)
-    assert (outcome.after_s, wait_s(0, outcome.after_s, 0.0)) == (300.0, 300.0)
-    assert judged(403, "Forbidden", b"", "7").after_s == 7.0
+def test_a_receiver_that_refuses_is_left_alone_for_minutes(tmp_path: Path) -> None:
+    secret(tmp_path / "token", "has-run-out")
+    answers = [Answer(401), Answer(403, (("Retry-After", "7"),))]
+    with receiving(lambda _, before: answers[before]) as receiver:
+        push = Push(url=receiver.url, token_file=str(tmp_path / "token"))
+        assert [send(push).after_s, send(push).after_s] == [300.0, 7.0]

@@ -1,12 +1,10 @@
-"""Which stretches of a recording become profiles, and how long a receiver is left alone."""
+"""Which stretches of a recording become profiles."""
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.agent.push import LONGEST_WAIT_S, wait_s
 from exhume.agent.push_windows import AFTER_NS, BEFORE_NS, LONGEST_NS, Window, Windows
 from tests.render.made import SECOND
 
@@ -37,14 +35,3 @@ def test_windows_of_one_kind_never_overlap_and_are_bounded(steps: list[tuple[int
         assert all(before.end <= after.start for before, after in pairwise(mine))
         longest = LONGEST_NS + 2 * AFTER_NS if kind == "incident" else 2 * every * SECOND
         assert all(one.end - one.start <= longest for one in mine)
-
-
-@given(st.integers(0, 10_000), st.floats(0, 1))
-def test_waits_grow_are_bounded_and_spread(attempt: int, chance: float) -> None:
-    wait = wait_s(attempt, None, chance)
-    assert 0 < wait <= LONGEST_WAIT_S
-    assert wait <= wait_s(attempt + 1, None, chance)
-    assert wait_s(attempt, None, 1.0) == pytest.approx(2 * wait_s(attempt, None, 0.0))
-    assert 30.0 <= wait_s(attempt % 5, 30.0, chance) <= 33.0
-    for asked in (0.0, 30.0, 3600.0):
-        assert max(asked, wait_s(attempt, None, 1.0)) <= wait_s(attempt, asked, chance) <= 1.1 * max(asked, LONGEST_WAIT_S)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from exhume.agent import judging
 from exhume.agent import service as module
 from exhume.agent.service import Service
 from exhume.agent.settings import Audit, Settings
 from exhume.cli import agent
+from exhume.diagnosis import detect as detecting
 from exhume.diagnosis.findings import core_saturated
 from exhume.diagnosis.findings import oom as oom_kills
 from exhume.diagnosis.findings.memcg_leak import MemcgLeak
@@ -24,15 +24,17 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding
 from exhume.diagnosis.findings.oom import Oom
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
-from exhume.recorder import sources
-from exhume.recorder.flight import Flight, Options, Status
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Options, Recorder, Status
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
+from exhume.recording.recording import Recording
 from exhume.recording.source_state import SourceState
 from tests.agent.made import SECOND, batch
 from tests.agent.test_http import certificate, credentials, make_certificate, scrape  # noqa: F401
 from tests.diagnosis.findings.facts import finding
 from tests.diagnosis.made import report
+from tests.recorder.test_readers import reading
 
 
 class Inside:
@@ -43,16 +45,16 @@ class Inside:
         self.options: list[Options] = []
         self.on_begin: Callable[[int], None] = lambda _: None
         """Called when a recorder was made, with how many there were before."""
-        monkeypatch.setattr(sources, "flight", lambda *_: [])
+        monkeypatch.setattr(module, "FLIGHT", reading(FLIGHT))
         inside = self
 
-        class Noted(Flight):
-            def __init__(self, root: Any, options: Options, *rest: Any) -> None:
-                super().__init__(root, options, *rest)
+        class Noted(Recorder):
+            def __init__(self, root: Any, profile: Profile, options: Options, *rest: Any) -> None:
+                super().__init__(root, profile, options, *rest)
                 inside.options.append(options)
                 inside.on_begin(len(inside.options) - 1)
 
-        monkeypatch.setattr(module, "Flight", Noted)
+        monkeypatch.setattr(module, "Recorder", Noted)
         self.settings = Settings(dir=str(path / "r"), listen="127.0.0.1:0", hz=0, latency=False, audit=Audit(every_h=0))
         self.settings = replace(self.settings, **settings)
         self.service = Service(self.settings, Thresholds(), ("oom",), self.said.append, ["false"], ["audit"])
@@ -74,23 +76,28 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     made.run(lambda: True)
 
 
+def judge(inside: Inside, recording: Recording) -> list[Incident]:
+    """As the trigger does when it is time."""
+    return inside.service._session._judge(recording)
+
+
 def oom(end: int) -> Finding[Facts]:
     return finding(Oom, "critical", "/pod", end=end)
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding[Facts]) -> None:
-    monkeypatch.setattr(judging, "KINDS", (replace(oom_kills.KIND, detect=lambda *_: Examined(Oom.kind, findings)),))
+    monkeypatch.setattr(detecting, "KINDS", (replace(oom_kills.KIND, detect=lambda *_: Examined(Oom.kind, findings)),))
 
 
 def test_settings_that_come_while_the_recorder_begins_anew_are_not_lost(inside: Inside) -> None:
     def hup(before: int) -> None:
         if before == 1:  # the second one is made, by options from before
-            inside.again(replace(inside.settings, user_stacks="none"))
+            inside.again(replace(inside.settings, hz=0))
 
-    inside.again(replace(inside.settings, user_stacks="all"))
+    inside.again(replace(inside.settings, hz=11))
     inside.on_begin = hup
     inside.run(lambda: len(inside.options) > 2)
-    assert [options.kernel_only for options in inside.options] == [True, False, True]
+    assert [options.samples is None for options in inside.options] == [True, False, True]
 
 
 def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
@@ -100,16 +107,17 @@ def test_what_the_log_had_from_before_it_began_is_no_incident_and_no_condition(
     monkeypatch.setattr(inside.service._cluster, "observe", observed.extend)
     inside.service.gathered.add(batch(100))
     found(monkeypatch, oom(50 * SECOND), new := oom(101 * SECOND))
-    incidents = inside.service._judge(batch(102))
+    inside.service._session._since = 100 * SECOND
+    incidents = judge(inside, batch(102))
     assert [incident.end for incident in incidents] == [101 * SECOND]
     assert observed == [new]
     assert inside.value("exhume_findings", "oom", "critical") == 1.0
     found(monkeypatch, oom(50 * SECOND))
     seen = batch(103)
-    assert inside.service._judge(seen) == []
+    assert judge(inside, seen) == []
     assert inside.value("exhume_node_health", "unknown") == 1.0  # nobody saw the cores
     seen.add_source(103 * SECOND, "cpu", SourceState("on"))
-    assert inside.service._judge(seen) == []
+    assert judge(inside, seen) == []
     assert inside.value("exhume_node_health", "healthy") == 1.0
 
 
@@ -117,7 +125,7 @@ def test_a_leak_is_no_incident_of_these_kinds_and_the_node_is_not_healthy(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found(monkeypatch, finding(MemcgLeak, subject="/docker", end=102 * SECOND))
-    assert inside.service._judge(batch(102)) == []
+    assert judge(inside, batch(102)) == []
     assert inside.value("exhume_node_health", "warning") == 1.0
 
 
@@ -128,7 +136,7 @@ def test_an_incident_that_lasts_is_pinned_at_its_begin_and_when_the_agent_ends(
     monkeypatch.setattr(inside.service._writer, "pin", lambda start, end, _: pins.append((start // SECOND, end // SECOND)))
     for at in range(1000, 5000, 10):
         found(monkeypatch, oom(at * SECOND))
-        inside.service._judge(batch(at))
+        judge(inside, batch(at))
     assert (min(pins)[0], max(end for _, end in pins)) == (879, 1239)
     inside.run(lambda: True)
     assert pins[-1] == (4870, 5110)
@@ -137,18 +145,23 @@ def test_an_incident_that_lasts_is_pinned_at_its_begin_and_when_the_agent_ends(
 
 def test_what_goes_on_is_asked_for_again_unless_verdicts_are_given_up(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(inside.service._verdicts, "ask", lambda new, going: asked.append((len(new), len(going))))
+    monkeypatch.setattr(inside.service._session._verdicts, "ask", lambda new, going: asked.append((len(new), len(going))))
     incident = Incident("oom", "/pod", 1, 2, "killed")
-    inside.service._incidents([], [incident])
-    inside.service._incidents([incident], [incident])
+
+    def seen(new: list[Incident]) -> None:
+        monkeypatch.setattr(inside.service._session._trigger, "add", lambda _: (new, [incident]))
+        inside.service._batch(Status(1, 0, 0, 0, batch(10), 0, 0, 0))
+
+    seen([])
+    seen([incident])
     monkeypatch.setattr(type(inside.service._limits), "given_up", ("verdicts",))
-    inside.service._incidents([incident], [incident])
+    seen([incident])
     assert asked == [(0, 1), (1, 1)]
 
 
 def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Inside) -> None:
     case = Case(Incident("oom", "/pod", 1, 2, "killed"), renewed=True)
-    inside.service._verdicts._given(case, report(cause="memcg-walk", subject="/ecs", summary="s"))
+    inside.service._session._verdicts._given(case, report(cause="memcg-walk", subject="/ecs", summary="s"))
     assert (inside.value("exhume_verdict_timestamp_seconds") or 0.0) > 1_700_000_000.0
     assert inside.said == []
 
@@ -156,7 +169,7 @@ def test_a_verdict_that_was_said_before_is_in_the_metrics_as_of_now(inside: Insi
 def test_verdicts_that_fail_are_counted_and_why_is_said_once(inside: Inside) -> None:
     assert inside.value("exhume_verdicts_failed_total") == 0.0
     for _ in range(2):
-        inside.service._verdicts._trouble("no verdict: it took more than 60 s")
+        inside.service._session._verdicts._trouble("no verdict: it took more than 60 s")
     assert inside.value("exhume_verdicts_failed_total") == 2.0
     assert inside.said == ["no verdict: it took more than 60 s"]
 
@@ -181,17 +194,17 @@ def test_a_detector_that_fails_is_told_and_the_others_go_on(inside: Inside, monk
         raise ZeroDivisionError("no cores")
 
     found(monkeypatch, oom(101 * SECOND))
-    sees = vars(judging)["KINDS"]
-    monkeypatch.setattr(judging, "KINDS", (replace(core_saturated.KIND, detect=fails), *sees))
+    sees = vars(detecting)["KINDS"]
+    monkeypatch.setattr(detecting, "KINDS", (replace(core_saturated.KIND, detect=fails), *sees))
     at = "exhume_agent_judged_timestamp_seconds"
     assert (inside.value(at) or 0.0) > 1_700_000_000.0  # it begins with the agent
     inside.service.gathered.set(at, 0.0)
     for _ in range(2):
-        assert len(inside.service._judge(batch(102))) == 1
+        assert len(judge(inside, batch(102))) == 1
     assert inside.said == ["could not judge core-saturated (ZeroDivisionError: no cores); the others go on"]
     assert inside.value(at) == 0.0
-    monkeypatch.setattr(judging, "KINDS", sees)
-    assert len(inside.service._judge(batch(103))) == 1
+    monkeypatch.setattr(detecting, "KINDS", sees)
+    assert len(judge(inside, batch(103))) == 1
     assert (inside.value(at) or 0.0) > 1_700_000_000.0
 
 

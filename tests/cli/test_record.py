@@ -188,7 +188,7 @@ NOBODY = """
 import sys
 sys.path[:] = sys.argv[3:]
 import os, re, encodings.idna, json, select, shutil, subprocess, numpy, pyarrow, pyarrow.parquet, pyarrow.ipc
-import exhume.cli.record, exhume.cli.record_text, exhume.recorder.flight, exhume.recording.writer, exhume.cli.record_trigger
+import exhume.cli.record, exhume.cli.record_text, exhume.recorder.recorder, exhume.recording.writer, exhume.cli.record_trigger
 from exhume.cli.main import main
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.exit(main(["record", sys.argv[1], "--for", sys.argv[2]]))

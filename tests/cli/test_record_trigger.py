@@ -8,21 +8,28 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli.main import main
-from exhume.cli.record_trigger import json_line, kinds_of, sentence, trigger, verdicts
-from exhume.diagnosis.findings.registry import CONDITIONS, PAINS, SYMPTOMS, TENANTS
+from exhume.cli.record_trigger import json_line, kinds_of, sentence, session
+from exhume.diagnosis import detect as detecting
+from exhume.diagnosis.findings import core_saturated
+from exhume.diagnosis.findings.model import Examined
+from exhume.diagnosis.findings.registry import CONDITIONS, KINDS, PAINS, SYMPTOMS, TENANTS
 from exhume.diagnosis.report import Health, Report, as_json
 from exhume.errors import UsageError
+from exhume.recorder.session import Session
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
 from exhume.recording.folder import Folder
-from exhume.recording.recording import Recording
+from exhume.recording.recording import Node, Recording
+from exhume.recording.writer import Writer
 from tests.diagnosis import made as reports
 from tests.diagnosis.findings import made
 from tests.sources.latency import loaded
@@ -30,6 +37,7 @@ from tests.starved import held, hold, link, needs_starvation, off_the_core
 from tests.waiting import wait_for
 
 SECOND = 1_000_000_000
+NODE = Node("node-7", "boot", "6.1", "v1", 4)
 
 
 def report(cause: str | None, summary: str, health: Health = "critical") -> Report:
@@ -56,16 +64,30 @@ def test_json_is_for_verdicts_and_needs_incidents(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "r").exists()
 
 
+class Pinned:
+    """Stands for the store: what is pinned."""
+
+    def __init__(self) -> None:
+        self.pins: list[tuple[int, int, str]] = []
+
+    def pin(self, start: int, end: int, reason: str) -> None:
+        self.pins.append((start, end, reason))
+
+
+def started(node: Node, kinds: str, store: Pinned, config: str | None = None) -> "Session[Report]":
+    args = argparse.Namespace(dir="r", config=config, json=False, around_ns=120 * SECOND)
+    return session(args, node, cast(Writer, store), kinds_of(kinds), line=False)
+
+
 def test_a_verdict_that_fails_while_nobody_listens_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    args = argparse.Namespace(dir="r", config=None, json=False)
-    asking = verdicts(args, line=False)
+    asking = started(NODE, "any", Pinned())
     try:
         with open("/dev/full", "w", buffering=1, encoding="utf-8") as full, monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", full)
-            asking._trouble("no verdict: it took more than 60 s")
+            asking._verdicts._trouble("no verdict: it took more than 60 s")
             with suppress(OSError):
                 full.close()
-            asking._trouble("nor now")
+            asking._verdicts._trouble("nor now")
     finally:
         asking.finish()
 
@@ -80,10 +102,15 @@ def _batch(at: int, whole: Recording, until: int) -> Recording:
 
 
 def _found(whole: Recording, kinds: str) -> list[Incident]:
-    watching = trigger(argparse.Namespace(config=None), whole.node, kinds_of(kinds))
-    assert watching is not None
+    watching = started(whole.node, kinds, Pinned())
+    watching.diagnoses = False
+    found: list[Incident] = []
+    watching._on_incident = found.append
     _, end = whole.window
-    return [each for at in range(0, end, SECOND) for each in watching.add(_batch(at, whole, at + SECOND))[0]]
+    for at in range(0, end, SECOND):
+        watching.see(_batch(at, whole, at + SECOND))
+    watching.finish()
+    return found
 
 
 def test_a_warning_is_an_incident_with_its_wall_clock_time_and_information_is_none() -> None:
@@ -123,14 +150,16 @@ def test_hostile_names_stay_one_line(summary: str, subject: str, kind: str) -> N
 def test_a_detector_that_stumbles_does_not_end_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stumbles(*_: object) -> list[object]:
+    def stumbles(*_: object) -> Examined:
         raise ZeroDivisionError("by \x1b[31mzero")
 
-    monkeypatch.setattr("exhume.diagnosis.findings.registry.examine", stumbles)
-    monkeypatch.setattr("exhume.recorder.trigger.EVERY_NS", SECOND)
-    assert main(["record", str(tmp_path / "r"), "--on", "any", "--for", "3s", "--hz", "0", "--no-latency"]) == 0
+    monkeypatch.setattr(detecting, "KINDS", (replace(core_saturated.KIND, detect=stumbles), *KINDS[1:]))
+    config = tmp_path / "exhume.toml"
+    config.write_text("[record]\njudge_every_s = 1\njudge_quiet_s = 1\n")
+    argv = ["--on", "any", "--for", "3s", "--hz", "0", "--no-latency", "--config", str(config)]
+    assert main(["record", str(tmp_path / "r"), *argv]) == 0
     said = capsys.readouterr().err
-    assert said.count("could not judge (ZeroDivisionError: by \\x1b[31mzero); the recording goes on") == 1
+    assert said.count("could not judge core-saturated (ZeroDivisionError: by \\x1b[31mzero); the others go on") == 1
     start, end = Folder(str(tmp_path / "r")).window
     assert end - start > 2 * SECOND
 

@@ -212,7 +212,7 @@ def test_without_privileges_it_counts_and_says_why_it_cannot_name() -> None:
 def test_without_bpf_what_events_have_shown_is_named_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from exhume.errors import Unreadable
     from exhume.host.root import Root
-    from exhume.recorder.zombies import record_zombies
+    from exhume.recorder.recorder import record_zombies
 
     def refused() -> None:
         raise Unreadable("BPF is not allowed here")

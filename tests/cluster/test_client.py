@@ -16,6 +16,7 @@ from exhume.cluster.replies import ApiError
 from exhume.errors import ExhumeError, UsageError
 from tests.cluster.objects import make_node
 from tests.cluster.servers import Cluster
+from tests.host.proxies import http_proxy, socks_proxy
 
 pytestmark = pytest.mark.ci
 
@@ -93,8 +94,7 @@ def test_a_server_that_is_not_there() -> None:
 def test_a_connection_that_broke_while_it_was_idle_is_opened_anew(cluster: Cluster) -> None:
     with cluster.client() as client:
         client.get("/version")
-        assert client._connection is not None
-        client._connection.sock.shutdown(socket.SHUT_RDWR)
+        client._http._socket._raw.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
         assert client.get("/version")["major"] == "1"
 
 
@@ -115,3 +115,17 @@ def test_a_context_that_is_not_there(cluster: Cluster, monkeypatch: pytest.Monke
     monkeypatch.setenv("KUBECONFIG", os.fspath(cluster.kubeconfig()))
     with pytest.raises(UsageError, match="has no context other; it has test"):
         connect("other")
+
+
+def test_through_a_proxy_with_the_certificate_of_another_name(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is one that only the proxy can resolve."""
+    port = int(cluster.address.rpartition(":")[2])
+    access = Access(f"https://api.test:{port}", cluster.authority, server_name="127.0.0.1", token="token-of-admin")
+    with http_proxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.address}")
+        with Client(access) as client:
+            assert client.get("/version")["major"] == client.get("/version")["major"] == "1"
+        assert proxy.asked == [f"CONNECT api.test:{port}"]
+    with socks_proxy(account=b"me:x") as socks, Client(replace(access, proxy=f"socks5://me:x@{socks.address}")) as client:
+        assert client.get("/version")["major"] == "1"
+        assert socks.asked == [f"api.test:{port}"]

@@ -55,12 +55,12 @@ class Played:
         return cast(Client, self)
 
 
-def answer(status: int, told: dict[str, Any] | None = None, after: str = "") -> ApiError:
+def answer(status: int, told: dict[str, Any] | None = None, after: float | None = None) -> ApiError:
     return refusal("POST", "/api/v1/namespaces/default/pods/a/eviction", status, told or {}, after)
 
 
 def test_what_the_server_says_about_when_to_ask_again_is_kept() -> None:
-    played = Played([answer(429, BUDGET), answer(429, {}, "17"), answer(409), None])
+    played = Played([answer(429, BUDGET), answer(429, {}, 17.0), answer(409), None])
     done = drain(played.client, "n1", Allowed(), played.pace)
     assert [one.name for one in done.evicted] == ["a"]
     assert [at for at, _ in played.asked] == [0.0, 6.0, 24.0, 30.0]

@@ -153,6 +153,9 @@ def test_the_account_of_a_pod(env: dict[str, str], server: str, tmp_path: Path) 
     for name in ("ca.crt", "token"):
         (tmp_path / name).write_text("x")
     assert in_cluster(env, os.fspath(tmp_path)).server == server
+    for wrong in ({**env, "KUBERNETES_SERVICE_PORT": "tcp://10.0.0.1:443"}, {"KUBERNETES_SERVICE_HOST": "a b"}):
+        with pytest.raises(ExhumeError, match="are no address"):
+            in_cluster(wrong, os.fspath(tmp_path))
 
 
 def test_a_token_file_wins_and_its_last_token_is_the_one_of_the_file(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ def test_a_token_file_wins_and_its_last_token_is_the_one_of_the_file(tmp_path: P
         token.write_text(f"{written}\n")
         assert client._authorization() == {"Authorization": f"Bearer {written}"}
     token.write_text("evil\nX: 1")
-    with pytest.raises(ExhumeError, match="holds what no token may"):
+    with pytest.raises(ExhumeError, match="holds no valid token"):
         client._authorization()
     with pytest.raises(ExhumeError, match="the token in /nowhere cannot be read"):
         Client(Access(SERVER, token_file="/nowhere"))._authorization()

@@ -33,7 +33,7 @@ def page(*names: str, more: str = "") -> dict[str, Any]:
 def expired(more: str) -> ApiError:
     """As the API server has it (apiserver, storage/errors: NewResourceExpired with an inconsistent continuation)."""
     told = {"reason": "Expired", "message": "The provided continue parameter is too old", "metadata": {"continue": more}}
-    return refusal("GET", "/api/v1/pods", 410, told, "")
+    return refusal("GET", "/api/v1/pods", 410, told, None)
 
 
 def test_a_page_that_has_expired_goes_on_in_a_later_state_and_none_comes_twice() -> None:

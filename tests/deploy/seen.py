@@ -12,7 +12,9 @@ from collections import defaultdict
 from exhume.errors import Unreadable
 from exhume.host.cgroups import layout
 from exhume.host.root import Root
-from exhume.recorder.flight import Flight, Options
+from exhume.recorder.profiles import FLIGHT
+from exhume.recorder.recorder import Options, Recorder
+from exhume.recorder.samples import Options as SampleOptions
 from exhume.recording.recording import Recording
 from exhume.sources.latency.cgroup_paths import CgroupPaths
 
@@ -42,12 +44,9 @@ class _Store:
 
 def look(host: str) -> dict[str, list[str]]:
     root = Root(host)
-    flight = Flight(root, Options(hz=49, for_ns=1_200_000_000, kernel_only=True))
     store = _Store()
-    try:
-        flight.run(store, lambda: False)
-    finally:
-        flight.close()
+    with Recorder(root, FLIGHT, Options(SampleOptions(49, kernel_only=True))) as recorder:
+        recorder.run(store, 1_200_000_000)
     found: dict[str, list[str]] = defaultdict(list)
     for name, (state, reason) in sorted(store.said.items()):
         found[_NAMES.get(name, name)].append(f"{name}: {state} {reason}".strip())

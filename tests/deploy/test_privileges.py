@@ -126,11 +126,11 @@ def test_without_the_capability_for_names_the_source_says_which_it_takes(jail: P
 def test_every_source_of_the_recorder_is_told_of() -> None:
     from exhume.host.cgroups import Tree
     from exhume.host.root import Root
-    from exhume.recorder import sources
+    from exhume.recorder.profiles import FLIGHT
 
     root = Root()
-    names = {reader.name for reader in [*sources.fast(root), *sources.flight(root, Tree(root))]}
-    assert {need.source for need in NEEDS} == names | {"samples", "latency", "audit"}
+    names = {reader.name for reader in FLIGHT.readers(root, Tree(root), root)}
+    assert {need.source for need in NEEDS} == names | {"cpu", "samples", "latency", "audit"}
 
 
 def test_the_systemd_unit_asks_for_the_same() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from exhume.diagnosis.diagnose import diagnose
+from exhume.diagnosis.findings import registry
+from exhume.diagnosis.findings.model import Examined
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import as_json
 from exhume.recording.recording import Recording
@@ -33,6 +35,21 @@ def test_one_incident_of_a_long_recording_is_where_it_was() -> None:
     assert incident.end == pytest.approx(303 * SECOND, abs=SECOND)
     assert report.verdict is incident.verdict
     assert report.verdict.subject == "trainer [100]"
+
+
+@pytest.mark.parametrize("bursts", [(), ((20.0, 23.0, "trainer"),)], ids=["quiet", "one incident"])
+def test_a_window_is_examined_once(bursts: tuple[tuple[float, float, str], ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    windows: list[tuple[int, int]] = []
+
+    def counted(looked_at: Recording, thresholds: Thresholds) -> list[Examined]:
+        windows.append(looked_at.window)
+        return registry.examine(looked_at, thresholds)
+
+    monkeypatch.setattr("exhume.diagnosis.diagnose.examine", counted)
+    monkeypatch.setattr("exhume.diagnosis.judge.examine", counted)
+    whole = recording(50.0, *bursts)
+    assert len(diagnose(whole, Thresholds()).incidents) == len(bursts)
+    assert windows == [whole.window]
 
 
 def test_incidents_apart_are_told_apart_and_those_together_are_one() -> None:

@@ -11,7 +11,8 @@ from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.judge import judge
 from exhume.diagnosis.report import Report
 from exhume.host.root import Root
-from exhume.recorder.loop import record
+from exhume.recorder.profiles import CHECK
+from exhume.recorder.recorder import record
 from exhume.recording.source_state import Weaker
 from tests.diagnosis.findings.found import known
 from tests.starved import CORE, FAR, link, needs_starvation, off_the_core
@@ -44,7 +45,7 @@ def report() -> Report:
         try:
             assert walker.stdout is not None
             assert walker.stdout.readline() == "ready\n"
-            recording = record(Root(), SECONDS * 1_000_000_000, strict=True)
+            recording = record(Root(), CHECK, SECONDS * 1_000_000_000, strict=True)
         finally:
             walker.kill()
             walker.communicate()

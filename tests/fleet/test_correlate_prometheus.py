@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from exhume.cli.main import main
 from exhume.errors import ExhumeError
 from exhume.fleet.correlate_tracks import Asked, from_prometheus
-from exhume.fleet.prometheus_http import Client
+from exhume.fleet.prometheus_query import Client
 from tests.agent.prometheus import Prometheus
 from tests.fleet.served import EVERY_S, History, served
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import UsageError
-from exhume.fleet.prometheus_http import Client, retry_after
 from exhume.fleet.prometheus_names import Names
 from exhume.fleet.prometheus_nodes import growth, longer
+from exhume.fleet.prometheus_query import Client
 from exhume.fleet.prometheus_reply import Refusal, Series, joined, parse
 
 
@@ -117,14 +117,6 @@ def test_a_series_goes_on_under_another_address() -> None:
     found = longer(series([3, 4, 5], [30, 40, 50]), series([1, 2, 3], [1, 2, 3]))
     assert found.times.tolist() == [1, 2, 3, 4, 5]
     assert found.values.tolist() == [1, 2, 30, 40, 50]
-
-
-def test_seconds_and_dates_to_wait() -> None:
-    assert retry_after("7", 0) == 7
-    assert retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 40) == 20
-    assert retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 400) == 0
-    assert retry_after("soon", 0) is None
-    assert retry_after("", 0) is None
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://x", "http://x:port", "http://[", "http://a b"])

@@ -6,10 +6,11 @@ from pathlib import Path
 from exhume.errors import Unreadable
 from exhume.host.cgroups import Tree as CgroupTree
 from exhume.host.root import Root
-from exhume.recorder import sources
+from exhume.recorder.profiles import CHECK
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import SourceState
 from exhume.remedy.node import Node
+from exhume.sources.cpu import Cpu
 from exhume.sources.facts import facts
 from exhume.sources.reader import Reader
 from tests.golden.adapter import MILLISECOND
@@ -104,7 +105,7 @@ def recorded(make: Callable[[Path], Tree], cpus: int, full: int | None, path: Pa
     root = Root(str(path))
     groups = CgroupTree(root)
     recording = Recording(facts(root, groups.layout))
-    cores, others = sources.fast(root), sources.steady(root, groups)
+    cores, others = [Cpu(root)], CHECK.readers(root, groups, root)
     states: dict[str, SourceState] = {}
     for step in range(STEPS + 1):
         now = BASE + step * STEP

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from exhume.host.root import Root
-from exhume.recorder.flight import node_of
 from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
 from exhume.recorder.latency_told import Told
+from exhume.recorder.recorder import node_of
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Note, SourceState
 from tests.kernel.bpf.needs import needs_bpf

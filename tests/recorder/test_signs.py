@@ -2,8 +2,8 @@
 
 import pytest
 
-from exhume.agent.service import JUDGE_QUIET_NS
-from exhume.recorder.flight import QUIET_BATCH_NS
+from exhume.recorder.policy import DEFAULT
+from exhume.recorder.profiles import FLIGHT
 from exhume.recorder.signs import Signs, busy
 from exhume.recorder.trigger import WINDOW_NS
 from exhume.recording.recording import Node, Recording, labels
@@ -46,7 +46,7 @@ def test_time_that_nobody_accounted_is_one() -> None:
     rows = Recording(NODE)
     for at in range(5):
         rows["cpu"].add(at * SECOND, 0, *[7] * 10)
-    assert busy(rows)
+    assert busy(rows, DEFAULT.sign_idle_ratio)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_service_that_restarted_is_one_and_services_as_they_were_are_none() ->
 
 
 def test_what_has_no_sign_does_not_fall_between_two_turns() -> None:
-    assert JUDGE_QUIET_NS + 2 * QUIET_BATCH_NS < WINDOW_NS
+    assert DEFAULT.judge_quiet_s * SECOND + 2 * FLIGHT.quiet_batch_ns < WINDOW_NS
 
 
 def test_nothing_that_was_read_shows_nothing() -> None:

@@ -7,13 +7,16 @@ import pytest
 from exhume.diagnosis.findings.registry import examine
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recorder import trigger
-from exhume.recorder.trigger import EVERY_NS, SOON_NS, WINDOW_NS, Incident, Trigger, harms
+from exhume.recorder.policy import Policy
+from exhume.recorder.trigger import WINDOW_NS, Incident, Trigger, harms
 from exhume.recording.recording import Node, Recording, labels
 from exhume.recording.source_state import SourceState
 from tests.diagnosis.findings import made
 
 SECOND = 1_000_000_000
 NODE = Node("node-7", "boot", "5.4.0", "v1", 4)
+EVERY_NS = 5 * SECOND
+OFTEN = Policy(judge_every_s=5.0, judge_quiet_s=5.0, judge_same_s=5.0)
 
 
 def saturated(recording: Recording) -> list[Incident]:
@@ -59,7 +62,7 @@ def idle_second(at: int) -> Recording:
 def test_a_saturated_core_is_an_incident_once_and_pinned_for_as_long_as_it_shows() -> None:
     whole = made.recording()
     made.cores(whole, 100, {2: [(20, 27, "system")]})
-    watching = Trigger(whole.node, saturated)
+    watching = Trigger(whole.node, saturated, OFTEN)
     new: list[tuple[int, Incident]] = []
     pinned: list[int] = []
     for at, rows in enumerate(by_the_second(whole)):
@@ -81,7 +84,7 @@ def test_the_same_core_much_later_is_another_incident() -> None:
         _, now = recording.window
         return [each for each in at if each.start <= now <= each.end + WINDOW_NS]
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     new = [each for now in range(300) for each in watching.add(second(now))[0]]
     assert new == at
 
@@ -91,13 +94,13 @@ def test_two_subjects_are_two_incidents_and_one_that_goes_on_is_one() -> None:
         start, now = recording.window
         return [Incident("k", subject, start, now, "") for subject in ("a", "b")]
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     new = [each.subject for now in range(200) for each in watching.add(second(now))[0]]
     assert new == ["a", "b"]
 
 
 def test_an_incident_in_the_first_minute_after_boot_is_one() -> None:
-    watching = Trigger(NODE, lambda recording: [Incident("k", "s", SECOND, 2 * SECOND, "")])
+    watching = Trigger(NODE, lambda recording: [Incident("k", "s", SECOND, 2 * SECOND, "")], OFTEN)
     assert [len(watching.add(second(now))[0]) for now in range(7)].count(1) == 1
 
 
@@ -108,7 +111,7 @@ def test_it_judges_every_few_seconds_and_not_without_a_clock() -> None:
         judged.append(recording.window[1])
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     assert watching.add(Recording(NODE)) == ([], [])
     for now in range(30):
         watching.add(second(now))
@@ -128,7 +131,7 @@ def test_a_quiet_node_is_judged_less_often_and_at_the_full_rate_from_the_first_s
         judged.append(recording.window[1] // SECOND)
         return found
 
-    watching = Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=30 * SECOND)
+    watching = Trigger(NODE, judge, Policy(judge_quiet_s=30.0, judge_same_s=10.0))
     asked(watching, [idle_second(now) for now in range(95)])
     assert judged == [10, 40, 70]
     sign = idle_second(95)
@@ -149,7 +152,7 @@ def unalarmed() -> tuple[Trigger, list[int]]:
         judged.append(recording.window[1] // SECOND)
         return []
 
-    return Trigger(NODE, judge, every_ns=10 * SECOND, quiet_ns=50 * SECOND), judged
+    return Trigger(NODE, judge, Policy(judge_same_s=10.0)), judged
 
 
 def leaking_second(at: int) -> Recording:
@@ -219,14 +222,14 @@ def test_it_judges_at_once_what_harms_but_not_twice_within_a_batch(kind: str) ->
         judged.append(recording.window[1] // SECOND)
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     for now in range(9):
         rows = second(now)
         if now == 7:
             rows["events"].add(now * SECOND, kind, "eth0", "warning", "", ())
         watching.add(rows)
     assert judged[-1] == 7
-    assert EVERY_NS > SOON_NS
+    assert OFTEN.judge_soon_s * SECOND < EVERY_NS
     rows = second(8)
     rows["events"].add(8 * SECOND + SECOND // 2, kind, "eth0", "warning", "", ())
     watching.add(rows)
@@ -245,7 +248,7 @@ def test_where_judging_is_dear_a_node_that_stalls_all_the_time_is_judged_less_of
         judged.append(recording.window[1] // SECOND)
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     for now in range(20):
         rows = second(now)
         rows["events"].add(now * SECOND, "stall", "eth0", "warning", "", ())
@@ -267,7 +270,7 @@ def test_the_window_holds_a_minute_and_counters_are_carried_from_before_it() -> 
         seen.append(recording)
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     watching.add(second(0, resets=7))
     for now in range(1, 150):
         watching.add(second(now, **({"resets": 8} if now == 140 else {})))
@@ -287,7 +290,7 @@ def test_what_a_source_said_before_the_window_still_holds() -> None:
         seen.append(recording)
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     rows = second(0)
     rows.add_source(0, "memcg", SourceState("on"))
     watching.add(rows)
@@ -304,7 +307,7 @@ def test_zombies_that_were_named_before_the_window_have_their_names_until_they_a
         seen.append(list(zip(table.ints("time").tolist(), table.ints("zombies").tolist(), strict=True)))
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     for now in range(400):
         rows = second(now)
         if now in (2, 200, 300):
@@ -324,7 +327,7 @@ def test_samples_are_not_held() -> None:
         seen.append(len(recording["samples"]))
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     for now in range(10):
         rows = second(now)
         rows["samples"].add(now * SECOND, 0, 1, 1)
@@ -340,7 +343,7 @@ def test_series_of_cgroups_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyP
         last[:] = [recording]
         return []
 
-    watching = Trigger(NODE, judge)
+    watching = Trigger(NODE, judge, OFTEN)
     for now in range(300):
         rows = second(now, steady=now)
         rows.count(now * SECOND, "throttled", now, labels(cgroup=f"/short-{now}"))
@@ -357,7 +360,7 @@ def test_what_is_found_again_and_again_is_judged_less_often_until_it_changes() -
         judged.append(recording.window[1] // SECOND)
         return [Incident("k", subject, *recording.window, "")]
 
-    watching = Trigger(NODE, judge, 10 * SECOND, same_ns=20 * SECOND)
+    watching = Trigger(NODE, judge, Policy(judge_quiet_s=10.0))
     for now in range(100):
         watching.add(second(now))
     subject = "another"
@@ -378,7 +381,7 @@ def test_a_stall_is_judged_with_its_batch_whatever_was_found_before() -> None:
         judged.append(recording.window[1] // SECOND)
         return [Incident("k", "leak", *recording.window, "")]
 
-    watching = Trigger(NODE, judge, 10 * SECOND, same_ns=50 * SECOND)
+    watching = Trigger(NODE, judge, Policy(judge_quiet_s=10.0, judge_same_s=50.0))
     for now in range(60):
         watching.add(second(now))
     rows = second(60)
@@ -397,7 +400,7 @@ def test_incidents_that_are_long_over_are_forgotten_and_an_old_one_that_is_still
         old = Incident("oom", "/before", SECOND, SECOND, "killed long ago")
         return [Incident("oom", f"/pod{now}", now, now, "killed"), old]
 
-    watching = Trigger(NODE, pods)
+    watching = Trigger(NODE, pods, OFTEN)
     new = [each.subject for step in range(600) for each in watching.add(second(at + step))[0]]
     assert new.count("/before") == 1
     assert len(new) > 100

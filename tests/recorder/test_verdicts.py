@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.diagnosis.report import Health, Report, as_json, from_json
-from exhume.recorder import verdicts
+from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.trigger import Incident
-from exhume.recorder.verdicts import AGAIN_S, APART_S, NICE, RENEW_S, SAME_S, TRIES, Agenda, Case, Verdicts
+from exhume.recorder.verdicts import NICE, Agenda, Case, Verdicts
 from tests.diagnosis import made
+
+RETRY_S, APART_S, RENEW_S = DEFAULT.verdict_retry_s, DEFAULT.verdict_apart_s, DEFAULT.verdict_renew_s
+SAME_S, TRIES = DEFAULT.verdict_same_s, DEFAULT.verdict_tries
 
 
 def incident(kind: str = "napi-starved", subject: str = "eth0", severity: str = "warning") -> Incident:
@@ -69,9 +72,9 @@ def test_one_without_a_cause_is_tried_again_until_it_has_one() -> None:
         told = agenda.done(case, report(None, "eth0"), now + 1)
         assert told is (case.attempt == 1)
         assert agenda.take(now + 1) is None
-        now += 1 + AGAIN_S
+        now += 1 + RETRY_S
         case = agenda.take(now)
-    assert attempts == [(1, 0.0), (2, 1 + AGAIN_S), (3, 2 * (1 + AGAIN_S))]
+    assert attempts == [(1, 0.0), (2, 1 + RETRY_S), (3, 2 * (1 + RETRY_S))]
     assert len(attempts) == TRIES
 
 
@@ -81,7 +84,7 @@ def test_a_cause_that_is_found_later_is_told_and_ends_it() -> None:
     first = agenda.take(0.0)
     assert first is not None
     assert agenda.done(first, report(None, "eth0"), 1.0)
-    again = agenda.take(1.0 + AGAIN_S)
+    again = agenda.take(1.0 + RETRY_S)
     assert again == Case(incident(), 2)
     assert agenda.done(again, report(), 8.0)
     assert agenda.due() is None
@@ -90,7 +93,12 @@ def test_a_cause_that_is_found_later_is_told_and_ends_it() -> None:
 def test_the_same_verdict_is_told_once_a_minute_and_no_verdict_not_at_all() -> None:
     agenda = Agenda()
     case = Case(incident())
-    assert [agenda.done(case, report(), at) for at in (0.0, 30.0, SAME_S, SAME_S + 1)] == [True, False, True, False]
+    assert [agenda.done(case, report(), at) for at in (0.0, 30.0, SAME_S, SAME_S + 1)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert agenda.done(case, report("reclaim"), 31.0)
     assert not agenda.done(case, report(None, "", "healthy"), 32.0)
     assert not agenda.done(case, report(None, "", "unknown"), 33.0)
@@ -103,8 +111,8 @@ def test_one_that_does_not_come_is_tried_again_as_one_without_a_cause_is() -> No
     while (case := agenda.take(now)) is not None:
         attempts.append(case.attempt)
         agenda.failed(case, now + 60.0)
-        assert agenda.due() in (None, now + 60.0 + AGAIN_S)
-        now += 60.0 + AGAIN_S
+        assert agenda.due() in (None, now + 60.0 + RETRY_S)
+        now += 60.0 + RETRY_S
     assert attempts == [1, 2, 3]
 
 
@@ -168,8 +176,8 @@ class Listener:
         self.heard.set()
 
 
-def started(script: str, listener: Listener) -> Verdicts[Report]:
-    return Verdicts([sys.executable, "-S", "-c", script], from_json, listener.tell, listener.trouble)
+def started(script: str, listener: Listener, policy: Policy = DEFAULT) -> Verdicts[Report]:
+    return Verdicts([sys.executable, "-S", "-c", script], from_json, listener.tell, listener.trouble, policy=policy)
 
 
 def test_a_child_at_low_priority_tells_its_verdict() -> None:
@@ -206,16 +214,14 @@ def test_a_child_that_fails_is_a_sentence(script: str, says: str) -> None:
 
 
 def test_a_child_that_fails_is_run_again_and_each_verdict_is_given_where_only_the_first_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(verdicts, "AGAIN_S", 0.01)
-    monkeypatch.setattr(verdicts, "APART_S", 0.01)
-    monkeypatch.setattr(verdicts, "RENEW_S", 0.5)
+    policy = Policy(verdict_retry_s=0.01, verdict_apart_s=0.01, verdict_renew_s=0.5)
     mark, found = tmp_path / "tried", printed(report())
     first = f"import os, sys\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close(); sys.exit('not now')\n"
     listener, given = Listener(), threading.Semaphore(0)
     command = [sys.executable, "-S", "-c", f"{first}print({found!r})"]
-    watching = Verdicts(command, from_json, listener.tell, listener.trouble, lambda *_: given.release())
+    watching = Verdicts(command, from_json, listener.tell, listener.trouble, lambda *_: given.release(), policy)
     watching.ask([incident()])
     assert given.acquire(timeout=300)
     for _ in range(600):
@@ -267,10 +273,9 @@ def test_asking_returns_while_a_child_works_and_the_end_does_not_wait_for_one_th
     assert (listener.told, listener.troubles) == ([], [])
 
 
-def test_a_child_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "PATIENCE_S", 0.3)
+def test_a_child_that_takes_too_long_is_ended() -> None:
     listener = Listener()
-    watching = started("import time; time.sleep(600)", listener)
+    watching = started("import time; time.sleep(600)", listener, Policy(verdict_timeout_s=0.3))
     watching.ask([incident()])
     assert listener.heard.wait(30)
     watching.finish()

@@ -14,8 +14,8 @@ from exhume.host import owners
 from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.recorder import sources
-from exhume.recorder.loop import record
+from exhume.recorder.profiles import CHECK, FEW
+from exhume.recorder.recorder import record
 from exhume.recording.recording import Recording
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
@@ -38,7 +38,7 @@ from tests.remedy.test_steps_systemd import restarts, wait
 ALL = Consent(True, True)
 FILES = 4000
 # On a node with fewer, a check does not ask where they came from. Others' may be there, or none.
-ENOUGH = sources.FEW + 10
+ENOUGH = FEW + 10
 AGENT = """\
 [Unit]
 Description=An agent that nobody uses
@@ -145,7 +145,7 @@ def planned(machine: systemd.Machine, target: str, report: Report | None, keep: 
 def seen(machine: systemd.Machine) -> Recording:
     """A few seconds of the leak, when there is enough of it to be told as what it is."""
     assert any(wait(lambda: zombies() >= ENOUGH) for _ in range(3)), zombies()
-    return ours(record(HostsKernel(machine.root), 6_000_000_000))
+    return ours(record(HostsKernel(machine.root), CHECK, 6_000_000_000))
 
 
 def leaking(machine: systemd.Machine) -> Recording:

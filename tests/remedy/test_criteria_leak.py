@@ -165,7 +165,7 @@ def test_after_a_storm_no_event_is_trusted_any_more(monkeypatch: pytest.MonkeyPa
     """What was kept of a storm has directories that went, and not that they were let go."""
     monkeypatch.setattr(proof_live, "_MOST_EVENTS", 100)
     node = Node("n", "b", "k", "", 2)
-    kept = Kept(Recording(node))
+    kept = Kept(node)
     for second, kind in ((1, "rmdir"), (2, "release"), (3, ""), (4, "rmdir")):
         rows = Recording(node)
         rows.count(second * 10**9, "cgroup_events_lost", 0)

@@ -171,7 +171,7 @@ def _until(recording: Recording, end: int) -> Recording:
 def test_a_storm_of_cgroups_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.remedy.proof_live._MOST_EVENTS", 100)
     whole = node(replace(SICK, leak=300, seconds=60))
-    kept = Kept(Recording(whole.node))
+    kept = Kept(whole.node)
     kept.append(node(replace(SICK, leak=6, seconds=60)))
     kept.append(whole)
     assert 0 < len(kept.recording["cgroup_events"]) <= 100

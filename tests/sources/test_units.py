@@ -20,6 +20,7 @@ from jeepney import HeaderFields, Message, MessageType, Parser, new_error, new_m
 from jeepney.low_level import Endianness, Header
 
 from exhume.errors import Unreadable
+from exhume.host import bus as dbus
 from exhume.host.root import Root
 from exhume.host.unit_needs import QUESTIONS, needed_by
 from exhume.recording.recording import Node, Recording
@@ -134,7 +135,7 @@ def test_inactive_services_are_listed_without_being_asked_and_nothing_but_servic
 
 
 def test_a_pid_1_that_hangs_is_given_up_and_named(machine: systemd.Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "DEADLINE_S", 0.3)
+    monkeypatch.setattr(dbus, "DEADLINE_S", 0.3)
     os.kill(machine.leader, signal.SIGSTOP)
     try:
         with pytest.raises(Unreadable, match=r"within 0\.3 s: PID 1 may hang"):
@@ -151,9 +152,10 @@ def test_without_a_bus_root_asks_pid_1_itself(machine: systemd.Machine) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from exhume.sources import units\n"
+        "from exhume.host import bus as dbus\n"
         "from exhume.host.root import Root\n"
         "from exhume.recording.recording import Node, Recording\n"
-        "units.BUS = 'run/dbus/no_such_socket'\n"
+        "dbus.BUS = 'run/dbus/no_such_socket'\n"
         "recording = Recording(Node('', '', '', '', 1))\n"
         "note = units.Units(Root()).read(recording, 7)\n"
         "print([(r['active'], r['enabled']) for r in recording['units'].rows() if r['unit'] == 'agent.service'], repr(note))"
@@ -393,13 +395,13 @@ def test_a_server_that_hangs_up_is_named(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "DEADLINE_S", 0.1)
+    monkeypatch.setattr(dbus, "DEADLINE_S", 0.1)
     with served(tmp_path, until_closed), pytest.raises(Unreadable, match=r"no answer over D-Bus within 0\.1 s"):
         read(str(tmp_path))
 
 
 def test_a_server_that_floods_us_with_signals_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "DEADLINE_S", 0.1)
+    monkeypatch.setattr(dbus, "DEADLINE_S", 0.1)
     fields = {HeaderFields.path: "/a", HeaderFields.interface: "a.b", HeaderFields.member: "C"}
     signals = Message(Header(Endianness.little, MessageType.signal, 1, 1, 0, 1, fields), ()).serialise() * 100
 
@@ -458,7 +460,7 @@ def test_systemd_before_235_has_no_restart_counter_and_is_read_all_the_same(tmp_
 def test_what_was_answered_before_the_deadline_is_kept_and_the_rest_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(dbus, "DEADLINE_S", 0.5)
     answered = itertools.count()
 
     def get(message: Message) -> Message | None:
@@ -580,21 +582,21 @@ def reply(order: Endianness, signature: str, body: tuple[Any, ...]) -> bytes:
 def test_numbers_whose_bytes_look_like_an_empty_struct_are_numbers(order: Endianness, number: int) -> None:
     fields = {HeaderFields.reply_serial: number, HeaderFields.sender: ":1.3", HeaderFields.signature: "s"}
     raw = Message(Header(order, MessageType.method_return, 1, 1, 0, number, fields), ("()",)).serialise(number)
-    assert units.parse(bytes(raw)) == units.Reply(number, "", "()")
+    assert dbus.parse(bytes(raw)) == dbus.Reply(number, "", "()")
 
 
 def test_more_of_what_looks_like_empty_structs_than_numbers_can_explain_is_refused() -> None:
     fields = b"\x01\x01s\0" + (8192).to_bytes(4, "little") + b"()" * 4096 + b"\0"
     raw = b"l\2\1\1" + bytes(4) + (1).to_bytes(4, "little") + len(fields).to_bytes(4, "little") + fields
     with pytest.raises(Unreadable, match="speak D-Bus"):
-        units.parse(raw)
+        dbus.parse(raw)
 
 
 @given(st.lists(st.tuples(*[texts] * 6, st.just("/a"), st.integers(0, 2**32 - 1), texts, st.just("/")), max_size=5), orders)
 def test_a_list_of_units_is_read_as_it_was_written(rows: list[tuple[Any, ...]], order: Endianness) -> None:
     raw = reply(order, "a(ssssssouso)", (rows,))
-    assert units.message_size(raw) == len(raw)
-    assert units.parse(raw) == units.Reply(5, "", rows)
+    assert dbus.message_size(raw) == len(raw)
+    assert dbus.parse(raw) == dbus.Reply(5, "", rows)
 
 
 @given(
@@ -607,19 +609,19 @@ def test_a_list_of_units_is_read_as_it_was_written(rows: list[tuple[Any, ...]], 
     orders,
 )
 def test_a_property_is_read_as_it_was_written(value: tuple[str, object], order: Endianness) -> None:
-    assert units.parse(reply(order, "v", (value,))) == units.Reply(5, "", value[1])
+    assert dbus.parse(reply(order, "v", (value,))) == dbus.Reply(5, "", value[1])
 
 
 def test_a_property_of_a_type_that_was_not_asked_for_is_left_alone() -> None:
-    assert units.parse(reply(Endianness.little, "v", (("a{sv}", {"a": ("s", "b")}),))).body is None
+    assert dbus.parse(reply(Endianness.little, "v", (("a{sv}", {"a": ("s", "b")}),))).body is None
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_unreadable(raw: bytes) -> None:
     with contextlib.suppress(Unreadable):
-        units.message_size(raw)
+        dbus.message_size(raw)
     with contextlib.suppress(Unreadable):
-        units.parse(raw)
+        dbus.parse(raw)
 
 
 @given(st.data())
@@ -629,12 +631,12 @@ def test_a_message_with_bytes_changed_or_cut_is_a_message_or_unreadable(data: st
         raw[position] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(raw)))
     with contextlib.suppress(Unreadable):
-        units.message_size(raw[:cut])
+        dbus.message_size(raw[:cut])
     with contextlib.suppress(Unreadable):
-        units.parse(bytes(raw[:cut]))
+        dbus.parse(bytes(raw[:cut]))
 
 
-def exhaust(connection: units.Bus) -> None:
+def exhaust(connection: dbus.Bus) -> None:
     while True:
         connection.receive()
 
@@ -645,6 +647,6 @@ def test_a_stream_of_any_bytes_ends_as_unreadable(raw: bytes) -> None:
     with ours:
         with theirs:
             theirs.sendall(raw)
-        connection = units.Bus(ours, time.monotonic() + 30)
+        connection = dbus.Bus(ours, time.monotonic() + 30)
         with pytest.raises(Unreadable):
             exhaust(connection)

@@ -26,7 +26,7 @@ class Case:
 
 
 def _look(recording: Callable[[], object]) -> Mapping[str, Callable[..., object]]:
-    return {"exhume.recorder.loop.record": lambda *_, **__: recording()}
+    return {"exhume.recorder.recorder.record": lambda *_, **__: recording()}
 
 
 def _soak(recording: Callable[[], object]) -> Mapping[str, Callable[..., object]]:
@@ -48,9 +48,12 @@ CHECK: Final = (
     Case("check-npd", ("check --npd", "check --npd MemoryCgroupLeak", "check --npd Nonsense"), instead=_look(inputs.incident)),
     Case("check-unprivileged", ("check",), instead=_look(inputs.unprivileged)),
     Case(
-        "check-host", ("check --host host --for 200ms",), ("host",), {"exhume.recorder.loop._count_own_wait": lambda *_: None}
+        "check-host",
+        ("check --host host --for 200ms",),
+        ("host",),
+        {"exhume.recorder.recorder._count_own_wait": lambda *_: None},
     ),
-    Case("zombies", ("zombies",), instead={"exhume.recorder.zombies.record_zombies": lambda *_: inputs.zombies()}),
+    Case("zombies", ("zombies",), instead={"exhume.recorder.recorder.record_zombies": lambda *_: inputs.zombies()}),
     Case("zombies-host", ("zombies --host host", "zombies purge --dry-run --host host"), ("host",)),
     Case("latency", ("latency late",), ("late",)),
     Case("latency-verbose", ("latency late -v", "latency late --device eth1"), ("late",)),

@@ -32,9 +32,9 @@ RestartSec=50ms
 PATIENT = """
 import sys
 from exhume.cli.main import main
-from exhume.sources import units
+from exhume.host import bus
 from exhume.recorder import loop
-units.DEADLINE_S = 60.0
+bus.DEADLINE_S = 60.0
 loop.STUCK_NS = 120 * 10**9
 sys.exit(main(sys.argv[1:]))
 """

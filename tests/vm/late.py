@@ -18,9 +18,9 @@ from unittest.mock import patch
 from exhume.host.root import Root
 from exhume.kernel.bpf import Btf
 from exhume.kernel.clock import Clock
-from exhume.recorder.flight import node_of
 from exhume.recorder.latency import SECOND, Latency, Options
 from exhume.recorder.latency_told import Told
+from exhume.recorder.recorder import node_of
 from exhume.recording.recording import Recording
 from exhume.sources.latency.discover import Discover
 from exhume.sources.latency.look import Looker

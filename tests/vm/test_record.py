@@ -16,7 +16,9 @@ SCRIPT = """
 import json, threading, time
 from exhume.kernel.clock import Clock
 from exhume.host.root import Root
-from exhume.recorder.flight import Flight, Options
+from exhume.recorder.profiles import FLIGHT
+from exhume.recorder.recorder import Options, Recorder
+from exhume.recorder.samples import Options as SampleOptions
 from exhume.recording.recording import Recording
 
 class Memory:
@@ -45,11 +47,11 @@ def disturb():
         time.sleep(6)  # emulated: what it does every 2.5 s may take a while
     done.set()
 
-flight = Flight(Root(), Options(hz=97, strict=True))
+flight = Recorder(Root(), FLIGHT, Options(SampleOptions(97), strict=True))
 store = Memory()
 threading.Thread(target=disturb, daemon=True).start()
 try:
-    flight.run(store, done.is_set)
+    flight.run(store, stop=done.is_set)
 finally:
     flight.close()
 rows = Recording(flight.node)

@@ -8,7 +8,6 @@ removed when the receiver said yes, and a crash in between sends it again, under
 import json
 import os
 import queue
-import random
 import subprocess
 import threading
 import time
@@ -18,14 +17,14 @@ from typing import Any
 
 from exhume.agent.gathering import Gathered
 from exhume.agent.privileges import writable
-from exhume.agent.push_answer import Outcome
 from exhume.agent.push_build import Made, Order
-from exhume.agent.push_http import Sender, identity, kind_of, request
+from exhume.agent.push_send import Outcome, Sender, identity, kind_of, request
 from exhume.agent.push_windows import SECOND, Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
 from exhume.host.children import leashed
+from exhume.host.http.retry import LONGEST_RETRY_AFTER_S, backoff_s
 from exhume.python import python
 from exhume.text import decode, from_json, printable
 
@@ -39,13 +38,8 @@ TOKEN_EVERY_S = 5.0
 MOST_ORDERS = 4
 
 
-def wait_s(attempt: int, after_s: float | None, chance: float) -> float:
-    """Before the next attempt: twice as long each time, and no less than the receiver asked for, who may ask for nothing by
-    `Retry-After: 0`; spread, so that a fleet whose receiver comes back does not come all at once."""
-    longer = min(FIRST_WAIT_S * 2.0 ** min(attempt, 30), LONGEST_WAIT_S)
-    if after_s is not None:
-        return max(after_s, longer) * (1.0 + chance / 10)
-    return longer * (0.5 + chance / 2)
+def _wait_s(attempt: int, after_s: float | None = None) -> float:
+    return backoff_s(attempt, after_s, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S, longest_after_s=LONGEST_RETRY_AFTER_S)
 
 
 class Pusher:
@@ -231,7 +225,7 @@ class Pusher:
                 waiting = self._spool.waiting()
             except OSError as error:
                 self._once(f"profiles wait to be pushed: {error.strerror or error}")
-                self._wait(wait_s(attempt, None, random.random()), None)
+                self._wait(_wait_s(attempt), None)
                 attempt += 1
                 continue
             self._over &= {*waiting}
@@ -254,7 +248,7 @@ class Pusher:
             if outcome.answered and outcome.after_s is None:
                 self._turn += 1  # it may be this one that the receiver stumbles over: another has its turn
             self._once(f"profiles wait to be pushed: {outcome.detail}")
-            self._wait(wait_s(attempt, outcome.after_s, random.random()), used if outcome.untrusted else None)
+            self._wait(_wait_s(attempt, outcome.after_s), used if outcome.untrusted else None)
             attempt += 1
 
     def _drop(self, names: list[str]) -> None:

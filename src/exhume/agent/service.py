@@ -16,22 +16,24 @@ from exhume.agent.cluster_report import ClusterReport
 from exhume.agent.exposition import Exposition
 from exhume.agent.gathering import Gathered
 from exhume.agent.hierarchy import memory_hierarchy
-from exhume.agent.judging import judge
 from exhume.agent.limits import FEW_HZ, Cost, Limits, steps
 from exhume.agent.notify import notify
 from exhume.agent.own_cost import children_bytes, ended_children_s
-from exhume.agent.pinning import Pinning
 from exhume.agent.push import Pusher
 from exhume.agent.recurring import Recurring
 from exhume.agent.settings import Settings, address
 from exhume.agent.standing import Standing
-from exhume.agent.telling import Telling
+from exhume.diagnosis.detect import detect, incidents
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report, from_json
 from exhume.host.root import Root
 from exhume.recorder import own
-from exhume.recorder.flight import Flight, Options, Status
-from exhume.recorder.trigger import Incident, Trigger
+from exhume.recorder.policy import DEFAULT, Policy
+from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.recorder import Options, Recorder, Status
+from exhume.recorder.samples import Options as SampleOptions
+from exhume.recorder.session import OncePerEpisode, Session
+from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case, Verdicts
 from exhume.text import printable
 
@@ -40,17 +42,8 @@ if TYPE_CHECKING:
 
 # A recorder that has brought nothing for so long is not healthy.
 STUCK_S = 15.0
-# Own cost is looked at so often; the heap is given back so often.
+# Own cost is looked at so often.
 COST_EVERY_S = 5.0
-TIDY_EVERY = 100
-# The last minute is judged so often, and at once when something stalls or a driver complains. Prometheus asks every 15 s at
-# most; half as often as `exhume record --on` judges is half of what judging costs, 20 to 60 ms of CPU each time.
-JUDGE_EVERY_NS = 10 * 10**9
-# On a node on which nothing happens (recorder/signs.py) so often that two windows of a minute still overlap: nothing falls
-# between them. Of what the agent adds to the recorder, judging was most.
-JUDGE_QUIET_NS = 50 * 10**9
-# And while it finds what it found before, as a leak is that goes on for weeks: still within two scrapes of 15 s.
-JUDGE_SAME_NS = 20 * 10**9
 # What cannot be changed while it runs, because somebody relies on it.
 KEPT = ("dir", "host", "listen", "tls_cert", "tls_key", "auth_file", "kubernetes")
 _PLAIN = "text/plain; charset=utf-8"
@@ -69,12 +62,13 @@ class Service:
         audit: list[str],
         log: Root | None = None,
         segment_ns: int = 60 * 10**9,
+        policy: Policy = DEFAULT,
     ) -> None:
         """`kinds` of findings make an incident; `diagnose` and `audit` are the commands that print a report as JSON, the
         latter without its policy; `log` is where the kernel's log is, if not below the node's root."""
         from exhume.recording.writer import Writer
 
-        self._thresholds, self._kinds, self._say = thresholds, kinds, say
+        self._thresholds, self._kinds, self._say, self._policy = thresholds, kinds, say, policy
         self.settings = settings
         self._diagnose, self._audit, self._log = diagnose, audit, log
         self._limits = _limits(settings)
@@ -83,18 +77,18 @@ class Service:
         self._last_batch = self._cost_at = 0.0
         self._batches = 0
         self._again = False
-        self._tell = Telling(say)
+        self._tell = OncePerEpisode(say)
         tls, secret = http.context(settings.tls_cert, settings.tls_key), http.secret(settings.auth_file)
-        self._flight = Flight(self._root, self._options())
+        self._recorder = Recorder(self._root, *self._wanted())
         try:
-            self.gathered = Gathered(self._flight.node.cpus)
+            self.gathered = Gathered(self._recorder.node.cpus)
             self.gathered.count_only(memory_hierarchy(self._root))
             self.gathered.set("exhume_build_info", 1.0, __version__)
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
             self._recurring = self._audits()
             self._standing = Standing(self.gathered)
             self._exposition = Exposition(self.gathered)
-            self._pusher = Pusher(settings, self._flight.node.boot_id, self.gathered, say)
+            self._pusher = Pusher(settings, self._recorder.node.boot_id, self.gathered, say)
             pages = {"/metrics": self._metrics, "/": self._about}
             pages |= dict.fromkeys(("/-/healthy", "/healthz"), self._healthy)
             pages |= dict.fromkeys(("/-/ready", "/readyz"), self._ready)
@@ -103,16 +97,24 @@ class Service:
             self.door = http.Door(address(settings.listen), pages, tls, secret)
             try:
                 about = self._about_it()
-                self._writer = Writer(settings.dir, self._flight.node, about, segment_ns=segment_ns, pins_go=True, **kept)
+                self._writer = Writer(settings.dir, self._recorder.node, about, segment_ns=segment_ns, pins_go=True, **kept)
             except BaseException:
                 self.door.close()
                 raise
         except BaseException:
-            self._flight.close()
+            self._recorder.close()
             raise
-        self._pinning = Pinning()
-        self._trigger = Trigger(self._flight.node, self._judge, JUDGE_EVERY_NS, JUDGE_QUIET_NS, JUDGE_SAME_NS)
-        self._verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict)
+        verdicts = Verdicts(diagnose, from_json, self._say_verdict, self._no_verdict, self._verdict, policy)
+        self._session = Session(
+            self._recorder.node,
+            self._writer,
+            self._detect,
+            verdicts,
+            self._tell,
+            policy,
+            settings.around_s * 10**9,
+            self._incident,
+        )
         self._cluster = ClusterReport(settings.kubernetes, self._tell)
 
     # The pages
@@ -139,31 +141,31 @@ class Service:
         self._last_batch = time.monotonic()  # a first one that never comes is missed, too
         try:
             while not stop():
-                self._flight.run(self._writer, lambda: stop() or self._again, self._batch)
-                self._flight.close()
+                self._recorder.run(self._writer, 0, lambda: stop() or self._again, self._batch)
+                self._recorder.close()
                 if not stop():
                     self._go_on()
         finally:
             notify("STOPPING=1")
-            self._pin([])
+            self._session.end()
             self._writer.close()
-            self._verdicts.finish()
+            self._session.finish()
             self._recurring.close()
             self._cluster.close()
             self._pusher.close()
             self.door.close()
-            self._flight.close()
+            self._recorder.close()
 
     def _go_on(self) -> None:
         """A recorder with other options, into the same recording. Settings that come meanwhile begin it again."""
         self._again = False
         settings = self.settings
-        self._flight = Flight(self._root, self._options(), self._flight.streams)
+        self._recorder = Recorder(self._root, *self._wanted(), self._recorder.streams)
         kept_ns = settings.keep_s * 10**9
         self._writer.change(self._about_it(), budget_bytes=settings.budget_mib << 20, keep_ns=kept_ns)
 
     def _about_it(self) -> dict[str, str | int | bool]:
-        return {**self._flight.about, "keep_ns": self.settings.keep_s * 10**9}
+        return {**self._recorder.about, "keep_ns": self.settings.keep_s * 10**9}
 
     def begin_again(self, settings: Settings, thresholds: Thresholds, kinds: tuple[str, ...]) -> None:
         """Other settings: the recorder begins anew with them. Where it listens and writes stays as it was; a certificate and a
@@ -194,13 +196,14 @@ class Service:
             self.gathered.set("exhume_audit_timestamp_seconds", time.time())
         return Recurring(command, audit.every_h * 3600.0, self._audited)
 
-    def _options(self) -> Options:
+    def _wanted(self) -> tuple[Profile, Options]:
         settings, without = self.settings, self._limits.given_up
         hz = 0 if "samples" in without else min(settings.hz, FEW_HZ) if "most-samples" in without else settings.hz
         kernel_only = settings.user_stacks == "none" or "user-stacks" in without
         latency = settings.latency and "latency-windows" not in without
-        hide = settings.user_stacks == "host"
-        return Options(hz, kernel_only, latency=latency, log=self._log, events_after=self._seen_to, hide_tenants=hide)
+        samples = SampleOptions(hz, kernel_only, hide_tenants=settings.user_stacks == "host") if hz else None
+        profile = FLIGHT if latency else replace(FLIGHT, latency=None)
+        return profile, Options(samples, log=self._log, events_after=self._seen_to, policy=self._policy)
 
     def _batch(self, status: Status) -> None:
         self._last_batch = time.monotonic()
@@ -208,26 +211,20 @@ class Service:
         self.gathered.set("exhume_agent_batches_total", float(self._batches))
         self._see(status.rows)
         self._tell_off(status.rows)
+        diagnoses = "verdicts" not in self._limits.given_up
         try:
             self.gathered.add(status.rows)
-            self._pusher.look(status.rows.window[1], "verdicts" not in self._limits.given_up)
-            self._incidents(*self._trigger.add(status.rows))
-        except Exception as error:
-            # What stumbles over what it sees is no reason to stop seeing.
-            self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
+            self._pusher.look(status.rows.window[1], diagnoses)
+        except Exception as error:  # must not stop the recorder
+            self._tell(f"could not count ({type(error).__name__}: {printable(str(error))}); the recording goes on")
+        self._session.diagnoses, self._session.around_ns = diagnoses, self.settings.around_s * 10**9
+        self._session.see(status.rows)
         for trouble in self._writer.take_troubles():
             self._tell(trouble)
         notify("READY=1" if self._batches == 1 else "WATCHDOG=1")
         if self._last_batch - self._cost_at >= COST_EVERY_S:
             self._cost_at = self._last_batch
             self._watch(status)
-        if self._batches % TIDY_EVERY == 0:
-            import gc
-
-            from exhume.sources.sampling.memory import give_back
-
-            gc.collect()
-            give_back()
 
     def _see(self, rows: "Recording") -> None:
         """The last event that is known: a recorder that goes on from this one is not to tell of it again. Not the end of the
@@ -246,43 +243,29 @@ class Service:
         self.gathered.at_least("exhume_agent_cpu_seconds_total", cpu_s)
         self.gathered.set("exhume_agent_resident_memory_bytes", float(memory))
         self.gathered.set("exhume_agent_disk_bytes", float(status.size_bytes))
-        before = self._options()
+        before = self._wanted()
         if said := self._limits.watch(Cost(time.monotonic(), cpu_s, memory)):
             self._say(said)
             self.gathered.stepped_down(self._limits.given_up)
-            if self._options() != before:
+            if self._wanted() != before:
                 self._again = True
         self._recurring.look()
 
     # The judges
 
-    def _judge(self, recording: "Recording") -> list[Incident]:
-        # What the kernel's log still had from before we began is not of the last minute: each start would tell of it anew.
-        found, loops, whole = judge(recording, self._thresholds, self.gathered.since or 0, self._tell)
+    def _detect(self, recording: "Recording", since: int) -> list[Incident]:
+        found, loops, whole = detect(recording, self._thresholds, since, self._tell)
         self.gathered.judged(found, loops)
         self._cluster.observe(found)
-        serious = [one for one in found if one.kind in self._kinds and one.severity != "info"]
         self._standing.found(found, self._kinds, time.monotonic(), recording.on("cpu"))
         if whole:
             self.gathered.set("exhume_agent_judged_timestamp_seconds", time.time())
-        incidents = [
-            Incident(one.kind, one.subject, one.start, one.end, one.summary, one.severity, recording.real_ns(one.start))
-            for one in serious
-        ]
-        self._pin(incidents)
-        return incidents
+        return incidents(recording, found, self._kinds)
 
-    def _pin(self, found: list[Incident]) -> None:
-        for pin in self._pinning.look(found, self.settings.around_s * 10**9):
-            self._writer.pin(*pin)
-
-    def _incidents(self, new: list[Incident], found: list[Incident]) -> None:
-        for incident in new:
-            self.gathered.incident(incident.kind)
-            self._pusher.incident(incident.start)
-            self._say(f"pinned: {incident.kind}: {printable(incident.summary)}")
-        if "verdicts" not in self._limits.given_up:
-            self._verdicts.ask(new, found)
+    def _incident(self, incident: Incident) -> None:
+        self.gathered.incident(incident.kind)
+        self._pusher.incident(incident.start)
+        self._say(f"pinned: {incident.kind}: {printable(incident.summary)}")
 
     def _verdict(self, case: Case, report: Report) -> None:
         self._standing.verdict(report, time.monotonic(), time.time())

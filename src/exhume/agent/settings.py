@@ -2,15 +2,14 @@
 
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
-from ipaddress import ip_address
 from itertools import chain
 from typing import Any
-from urllib.parse import urlsplit
 
 from exhume.agent.cluster_report import Kubernetes
 from exhume.config import from_environment, load, refuse_unknown, section, variables
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import UsageError
+from exhume.host.http.address import loopback, split_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,12 @@ def _checked(settings: Settings) -> Settings:
         raise UsageError(f"agent.push.form must be one of {', '.join(FORMS)}, not {settings.push.form!r}")
     if settings.push.url and not settings.push.url.startswith(("http://", "https://")):
         raise UsageError(f"agent.push.url must begin with http:// or https://, not {settings.push.url!r}")
-    if settings.push.url and not _reachable(settings.push.url):
-        raise UsageError(f"agent.push.url must be an address as https://pyroscope.example:4040, not {settings.push.url!r}")
+    try:
+        receiver = split_url(settings.push.url).hostname or "" if settings.push.url else ""
+    except ValueError:
+        raise UsageError(
+            f"agent.push.url must be an address as https://pyroscope.example:4040, not {settings.push.url!r}"
+        ) from None
     if "@" in settings.push.url.split("//", 1)[-1].split("/", 1)[0]:
         raise UsageError("agent.push.url must hold no name and no password: agent.push.token_file is for the receiver's token")
     for label in settings.push.labels:
@@ -120,30 +123,13 @@ def _checked(settings: Settings) -> Settings:
             "agent.auth_over_http allows that"
         )
     push = settings.push
-    plain = push.url.startswith("http://") and not loopback(urlsplit(push.url).hostname or "")
+    plain = push.url.startswith("http://") and not loopback(receiver)
     if push.token_file and plain and not push.token_over_http:
         raise UsageError(
             "agent.push.token_file needs an https:// address: over http:// the token can be read on the way; "
             "agent.push.token_over_http allows that"
         )
     return settings
-
-
-def loopback(host: str) -> bool:
-    """Whether what is sent there stays on this machine."""
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def _reachable(url: str) -> bool:
-    """Whether it names a host, and a port if any."""
-    try:
-        found = urlsplit(url)
-        return bool(found.hostname) and found.port != 0 and url.isascii() and url.isprintable() and " " not in url
-    except ValueError:
-        return False
 
 
 def address(listen: str) -> tuple[str, int]:

@@ -57,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
     from exhume.cli.record import make_place, segment_ns
     from exhume.cli.stopping import Stopping
+    from exhume.config import load, section
     from exhume.errors import UsageError
     from exhume.host.root import Root
-    from exhume.recorder.verdicts import WINDOW_S
+    from exhume.recorder.policy import Policy
+    from exhume.recorder.verdicts import diagnose_command
     from exhume.sources.sampling.memory import in_one_place
 
     if not os.path.exists(os.path.join(settings.host, "proc/stat")):
@@ -71,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise ExhumeError(f"the agent needs {error.name}: pip install '.[agent]' in a clone of exhume") from None
     program = python("-m", "exhume")
-    config = ["--config", args.config] if args.config else []
-    diagnose = [*program, "diagnose", settings.dir, f"--from=-{WINDOW_S}s", "--json", *config]
+    policy = section(load(args.config), "record", Policy)
+    diagnose = diagnose_command(settings.dir, policy, args.config)
     audit = [*program, "audit", "--json", "--host", settings.host]
     make_place(settings.dir)
     log = Root(args.log_root) if args.log_root else None
     with Stopping() as stopping:
-        service = Service(settings, thresholds, kinds, _say, diagnose, audit, log, segment_ns())
+        service = Service(settings, thresholds, kinds, _say, diagnose, audit, log, segment_ns(), policy)
 
         def again(*_: object) -> None:
             try:

@@ -91,12 +91,13 @@ def look(args: argparse.Namespace, thresholds: "Thresholds") -> "Report":
     from exhume.cli.terminal import Progress
     from exhume.diagnosis.judge import judge
     from exhume.host.root import Root
-    from exhume.recorder.loop import record
+    from exhume.recorder.profiles import CHECK
+    from exhume.recorder.recorder import record
 
     progress = Progress("looking")
     try:
         log = Root(args.log_root) if args.log_root else None
-        recording = record(Root(args.host), args.window_ns, progress, log=log)
+        recording = record(Root(args.host), CHECK, args.window_ns, progress, log=log)
     finally:
         progress.clear()
     return judge(recording, thresholds)

@@ -67,7 +67,9 @@ def _record(args: argparse.Namespace) -> "Folder":
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
     from exhume.host.root import Root
-    from exhume.recorder.flight import Flight, Options, Status
+    from exhume.recorder.profiles import FLIGHT
+    from exhume.recorder.recorder import Options, Recorder, Status
+    from exhume.recorder.samples import Options as SampleOptions
     from exhume.recording.folder import Folder
     from exhume.recording.writer import Writer
 
@@ -78,22 +80,22 @@ def _record(args: argparse.Namespace) -> "Folder":
         raise ExhumeError(f"{args.host} is not the root of a node: there is no {os.path.join(args.host, 'proc/stat')}")
     log = Root(args.log_root) if args.log_root else None
     place = until_exit("diagnose")
-    flight = Flight(Root(args.host), Options(_HZ, False, for_ns, log=log))
+    recorder = Recorder(Root(args.host), FLIGHT, Options(SampleOptions(_HZ), log=log))
     progress = Progress("recording")
 
     def told(status: Status) -> None:
         progress(min(1.0, status.elapsed_ns / for_ns))
 
     try:
-        writer = Writer(place, flight.node, dict(flight.about), budget_bytes=1 << 30)
+        writer = Writer(place, recorder.node, dict(recorder.about), budget_bytes=1 << 30)
         try:
             with Stopping() as stopping:
-                flight.run(writer, stopping, told)
+                recorder.run(writer, for_ns, stopping, told)
         finally:
             writer.leave()
     finally:
-        flight.close()
+        recorder.close()
         progress.clear()
-    if flight.off:
-        sys.stderr.write(f"exhume: no stack samples: {flight.off}\n")
+    if recorder.off:
+        sys.stderr.write(f"exhume: no stack samples: {recorder.off}\n")
     return Folder(place)

@@ -227,7 +227,7 @@ def _missing(samples: int) -> list[str]:
 
 
 def _rows_lost(end: "Recording") -> list[str]:
-    """What the recorder could not write, by why (recorder/flight.py)."""
+    """What the recorder could not write, by why (recorder/recorder.py)."""
     lost = {dict(at).get("reason", "not known"): series.last for at, series in end.counters("rows_lost").items()}
     return [f"{rows:,} rows could not be written: {reason}" for reason, rows in lost.items() if rows]
 

@@ -71,23 +71,30 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from exhume.cli.stopping import Stopping
     from exhume.cli.terminal import Progress
     from exhume.diagnosis.latency import latency_report
     from exhume.host.root import Root
-    from exhume.recorder.latency_alone import LatencyAlone
+    from exhume.recorder.memory import Memory
+    from exhume.recorder.profiles import LATENCY
+    from exhume.recorder.recorder import Options as RecorderOptions
+    from exhume.recorder.recorder import Recorder
 
     progress = Progress("watching")
     told = _Teller(args, progress) if args.watch or args.verbose else None
     worst = 0
     counted = 0
-    with Stopping() as stop, LatencyAlone(Root(args.host), _options(args), told) as watch:
+    profile = replace(LATENCY, latency=_options(args))
+    with Stopping() as stop, Recorder(Root(args.host), profile, RecorderOptions(on_stall=told)) as recorder:
         while True:
             try:
-                recording = watch.window(args.window_ns, progress, stop, last=not args.watch)
+                window = Memory(recorder.node)
+                recorder.run(window, args.window_ns, stop, progress=progress, last=not args.watch)
             finally:
                 progress.clear()
-            report = latency_report(recording, args.device, args.threshold / 1e6, _present(args.host))
+            report = latency_report(window.recording, args.device, args.threshold / 1e6, _present(args.host))
             _show(args, report)
             worst = max(worst, CODES[report.health])
             counted += sum(not stall.ongoing for stall in report.stalls)

@@ -12,9 +12,8 @@ from exhume.python import python
 
 if TYPE_CHECKING:
     from exhume.diagnosis.report import Report
-    from exhume.recorder.flight import Status
-    from exhume.recorder.trigger import Trigger
-    from exhume.recorder.verdicts import Verdicts
+    from exhume.recorder.recorder import Status
+    from exhume.recorder.session import Session
     from exhume.recording.writer import Writer
 
 DESCRIPTION = """\
@@ -96,11 +95,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     import gc
+    from dataclasses import replace
 
-    from exhume.cli.record_trigger import trigger
+    from exhume.cli.record_trigger import session
     from exhume.cli.stopping import Stopping
     from exhume.host.root import Root
-    from exhume.recorder.flight import Flight, Options
+    from exhume.recorder.profiles import FLIGHT
+    from exhume.recorder.recorder import Options, Recorder
+    from exhume.recorder.samples import Options as SampleOptions
     from exhume.sources.sampling.memory import in_one_place
 
     # Arrow's own allocator keeps what sealing needs, once a minute, for good; the C library can be made to give it back.
@@ -112,7 +114,9 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
 
     in_one_place()
     log = Root(args.log_root) if args.log_root else None
-    flight = Flight(Root(args.host), Options(args.hz, args.kernel_only, args.for_ns or 0, latency=not args.no_latency, log=log))
+    profile = replace(FLIGHT, latency=None) if args.no_latency else FLIGHT
+    samples = SampleOptions(args.hz, args.kernel_only) if args.hz else None
+    recorder = Recorder(Root(args.host), profile, Options(samples, log=log))
     try:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
         if kinds and args.keep_ns is None:
@@ -120,24 +124,30 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
         make_place(args.dir)
         writer = Writer(
             args.dir,
-            flight.node,
-            {**flight.about, "keep_ns": keep_ns},
+            recorder.node,
+            {**recorder.about, "keep_ns": keep_ns},
             budget_bytes=args.budget,
             keep_ns=keep_ns,
             segment_ns=segment_ns(),
+            pins_go=bool(kinds),
         )
-        watch = _Watch(args, writer, trigger(args, flight.node, kinds))
+        line = not args.quiet and sys.stderr.isatty()
+        watching = session(args, recorder.node, writer, kinds, line) if kinds else None
+        watch = _Watch(args, writer, watching, line)
         gc.collect()
         gc.freeze()
         try:
             with Stopping() as stopping:
-                watch.begin(flight.off)
-                flight.run(writer, stopping, watch)
+                watch.begin(recorder.off)
+                recorder.run(writer, args.for_ns or 0, stopping, watch)
         finally:
+            if watching is not None:
+                watching.end()
             writer.close()
-            watch.settle()
+            if watching is not None:
+                watching.finish()
     finally:
-        flight.close()
+        recorder.close()
     watch.end()
     return EXIT_HEALTHY if watch.samples or not args.hz or watch.batches else EXIT_CANNOT_JUDGE
 
@@ -180,30 +190,25 @@ def make_place(path: str) -> None:
 
 
 class _Watch:
-    """Hears of every batch: the progress line, the trigger, and what is said at the end."""
+    """Hears of every batch: the progress line, the session, and what is said at the end."""
 
-    def __init__(self, args: argparse.Namespace, writer: "Writer", trigger: "Trigger | None") -> None:
+    def __init__(self, args: argparse.Namespace, writer: "Writer", session: "Session[Report] | None", line: bool) -> None:
         # Loaded now: the readers may use up the limit of open files, and an import needs one.
         import shutil  # noqa: F401
 
         from exhume.cli import record_text  # noqa: F401
+        from exhume.recorder.session import OncePerEpisode
 
         self.samples = self.batches = 0
         self._args = args
         self._writer = writer
-        self._trigger = trigger
-        self._line = not args.quiet and sys.stderr.isatty()
-        self._told: set[str] = set()
+        self._session = session
+        self._line = line
+        self._report = OncePerEpisode(self._warn)
         self._first: Status | None = None
         self._last: Status | None = None
-        self._incidents = 0
-        self._verdicts: Verdicts[Report] | None = None
 
     def begin(self, off: str) -> None:
-        if self._trigger is not None:
-            from exhume.cli.record_trigger import verdicts
-
-            self._verdicts = verdicts(self._args, self._line)
         if self._args.quiet:
             return
         _say(f"recording to {self._args.dir}; {'Ctrl-C' if self._line else 'SIGTERM'} ends it")
@@ -217,17 +222,9 @@ class _Watch:
 
         self.samples += status.samples
         self.batches += 1
-        if self.batches % 50 == 0:
-            import gc
-
-            from exhume.sources.sampling.memory import give_back
-
-            gc.collect()
-            give_back()
-        for trouble in self._writer.troubles:
-            self._tell(trouble)
-        if self._trigger is not None:
-            self._judge(status)
+        if self._session is not None:
+            self._session.see(status.rows)
+        self._report_troubles()
         if self._line:
             columns = shutil.get_terminal_size((100, 30)).columns
             sys.stderr.write("\r\x1b[K" + progress(status, self._last)[: max(20, columns - 1)])
@@ -235,54 +232,29 @@ class _Watch:
         self._first = self._first or status
         self._last = status
 
-    def settle(self) -> None:
-        """A verdict that is being worked on is waited for, within reason."""
-        if self._verdicts is not None:
-            self._verdicts.finish()
-
     def end(self) -> None:
-        self._clear()
-        for trouble in self._writer.troubles:
-            self._tell(trouble)
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+        self._report_troubles()
         if self._args.quiet or self._first is None or self._last is None:
             return
         from exhume.cli.record_text import closing
 
         last = self._last._replace(size_bytes=self._writer.size_bytes)
+        incidents = self._session.incidents if self._session is not None else 0
         print(
-            closing(self._args.dir, self._first, last, self.samples, self._incidents),
+            closing(self._args.dir, self._first, last, self.samples, incidents),
             file=sys.stderr if self._args.json else sys.stdout,
         )
 
-    def _judge(self, status: "Status") -> None:
-        from exhume.text import printable
+    def _report_troubles(self) -> None:
+        for trouble in self._writer.take_troubles():
+            self._report(trouble)
 
-        assert self._trigger is not None
-        try:
-            new, found = self._trigger.add(status.rows)
-        except Exception as error:
-            # A detector of ours that stumbles over what it sees is no reason to stop seeing.
-            self._tell(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
-            return
-        for incident in found:
-            around = self._args.around_ns
-            self._writer.pin(incident.start - around, incident.end + around, f"{incident.kind}: {incident.summary}")
-        for incident in new:
-            self._incidents += 1
-            self._clear()
-            _say(f"pinned: {incident.kind}: {printable(incident.summary)}")
-        if self._verdicts is not None:
-            self._verdicts.ask(new)
-
-    def _tell(self, trouble: str) -> None:
-        if trouble not in self._told and len(self._told) < 1000:
-            self._told.add(trouble)
-            self._clear()
-            _say(trouble)
-
-    def _clear(self) -> None:
+    def _warn(self, text: str) -> None:
         if self._line:
             sys.stderr.write("\r\x1b[K")
+        _say(text)
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,7 @@ from exhume.cli.size import human
 from exhume.recording.schema import CPU_STATES
 
 if TYPE_CHECKING:
-    from exhume.recorder.flight import Status
+    from exhume.recorder.recorder import Status
     from exhume.recording.recording import Recording
 
 

@@ -1,4 +1,4 @@
-"""What `exhume record --on` waits for, and how it tells why it came: kinds, the judge of the trigger, verdicts as they come."""
+"""`exhume record --on`: the kinds it waits for, and what it prints when they come."""
 
 import argparse
 import sys
@@ -6,14 +6,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from exhume.errors import UsageError
-from exhume.python import python
 from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.diagnosis.report import Report
-    from exhume.recorder.trigger import Incident, Trigger
-    from exhume.recorder.verdicts import Case, Verdicts
+    from exhume.recorder.session import Session
+    from exhume.recorder.trigger import Incident
+    from exhume.recorder.verdicts import Case
     from exhume.recording.recording import Node, Recording
+    from exhume.recording.writer import Writer
 
 ANY = "any"
 
@@ -35,49 +36,42 @@ def kinds_of(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*kinds, *SYMPTOMS, *PAINS))) if ANY in named else kinds
 
 
-def trigger(args: argparse.Namespace, node: "Node", kinds: tuple[str, ...]) -> "Trigger | None":
-    if not kinds:
-        return None
+def session(args: argparse.Namespace, node: "Node", store: "Writer", kinds: tuple[str, ...], line: bool) -> "Session[Report]":
+    """`line`: there is a progress line to be cleared before anything is said."""
     from exhume.config import load, section
-    from exhume.diagnosis.findings.registry import examine
+    from exhume.diagnosis.detect import detect, incidents
     from exhume.diagnosis.findings.thresholds import Thresholds
-    from exhume.recorder.trigger import Incident, Trigger
-
-    thresholds = section(load(args.config), "thresholds", Thresholds)
-
-    def judge(recording: "Recording") -> "list[Incident]":
-        findings = [finding for examined in examine(recording, thresholds) for finding in examined.findings]
-        return [
-            Incident(f.kind, f.subject, f.start, f.end, f.summary, f.severity, recording.real_ns(f.start))
-            for f in findings
-            if f.kind in kinds and f.serious
-        ]
-
-    return Trigger(node, judge)
-
-
-def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts[Report]":
-    """`line`: there is a progress line to be cleared first."""
     from exhume.diagnosis.report import from_json
-    from exhume.recorder.verdicts import WINDOW_S, Verdicts
+    from exhume.recorder.policy import Policy
+    from exhume.recorder.session import OncePerEpisode, Session
+    from exhume.recorder.verdicts import Verdicts, diagnose_command
 
-    command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json")
-    command += ["--config", args.config] if args.config else []
+    document = load(args.config)
+    thresholds, policy = section(document, "thresholds", Thresholds), section(document, "record", Policy)
     before = "\r\x1b[K" if line else ""
 
-    def tell(case: "Case", report: "Report") -> None:
-        with suppress(OSError, ValueError):  # whoever listened has gone: that is no reason to end the recording
-            sys.stderr.write(f"{before}exhume: {sentence(report)}\n")
+    def say(text: str) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it any more: that is no reason to end the recording
+            sys.stderr.write(f"{before}exhume: {text}\n")
             sys.stderr.flush()
-            if args.json:
+
+    report = OncePerEpisode(say)
+
+    def found(recording: "Recording", since: int) -> "list[Incident]":
+        return incidents(recording, detect(recording, thresholds, since, report).found, kinds)
+
+    def verdict(case: "Case", report: "Report") -> None:
+        say(sentence(report))
+        if args.json:
+            with suppress(OSError, ValueError):
                 print(json_line(case, report), flush=True)
 
-    def trouble(said: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"{before}exhume: {said}\n")
-            sys.stderr.flush()
+    def pinned(incident: "Incident") -> None:
+        say(f"pinned: {incident.kind}: {printable(incident.summary)}")
 
-    return Verdicts(command, from_json, tell, trouble)
+    command = diagnose_command(args.dir, policy, args.config)
+    verdicts = Verdicts(command, from_json, verdict, report, policy=policy)
+    return Session(node, store, found, verdicts, report, policy, args.around_ns, pinned)
 
 
 def sentence(report: "Report") -> str:

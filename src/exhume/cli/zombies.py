@@ -92,7 +92,7 @@ def look(args: argparse.Namespace, thresholds: "Thresholds") -> "ZombieReport":
     from exhume.cli.terminal import Progress
     from exhume.diagnosis.zombies import zombie_report
     from exhume.host.root import Root
-    from exhume.recorder.zombies import record_zombies
+    from exhume.recorder.recorder import record_zombies
 
     progress = Progress("following")
     try:

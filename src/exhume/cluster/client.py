@@ -1,29 +1,20 @@
-"""A thin client of the API server, on http.client alone: a starving node has better things to do than to import more.
+"""The client of the API server: objects, lists by pages, patches, and who we are. One connection; not for several threads."""
 
-One connection, kept open; not for several threads. Each request has a deadline and an answer of bounded size. See
-docs/decisions/kubernetes-client.md for what the libraries would have cost.
-"""
-
-import http.client
 import json
 import os
-import ssl
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 from exhume.cluster import credentials
-from exhume.cluster.connection import Connection
 from exhume.cluster.document import MANAGER, Document, list_in, text_in
 from exhume.cluster.kubeconfig import Access, find
-from exhume.cluster.proxy import chosen
 from exhume.cluster.replies import ApiError, Unreachable, refusal
 from exhume.errors import ExhumeError
+from exhume.host.http import client as http
 from exhume.text import from_json, printable
 
-PATIENCE_S = 15.0
-LARGEST = 64 << 20
+TIMEOUT_S = 30.0
 PAGE = 500
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -32,10 +23,10 @@ _EARLY_S = 30.0
 
 
 class Client:
-    def __init__(self, access: Access, patience_s: float = PATIENCE_S) -> None:
-        self._access, self._patience_s = access, patience_s
-        self._address = urlsplit(access.server)
-        self._connection: Connection | None = None
+    def __init__(self, access: Access, timeout_s: float = TIMEOUT_S) -> None:
+        self._access, self._timeout_s = access, timeout_s
+        self._base = urlsplit(access.server).path
+        self._http: http.Client | None = None
         self._credential: credentials.Credential | None = None
 
     @property
@@ -87,22 +78,22 @@ class Client:
         return self._answer("GET", path, None, "", query)
 
     def _answer(self, method: str, path: str, body: Document | None, kind: str, query: Mapping[str, str] | None) -> bytes:
-        target = quote(self._address.path + path, safe="/") + (f"?{urlencode(query)}" if query else "")
+        target = quote(self._base + path, safe="/") + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
-        status, raw, retry_after = self._exchange(method, target, data, kind)
-        if status == 401 and self._credential is not None:
-            # What the plugin brought is good no more, whatever it said: it is asked anew, once.
+        reply = self._send(method, target, data, kind)
+        if reply.status == 401 and self._credential is not None:
+            # The API server refuses the plugin's credential, whatever its expiry says: run the plugin again, once.
             self.close()
             self._credential = None
-            status, raw, retry_after = self._exchange(method, target, data, kind)
-        if status >= 300:
-            raise refusal(method, path, status, _document(raw) or {}, retry_after)
-        return raw
+            reply = self._send(method, target, data, kind)
+        if reply.status >= 300:
+            raise refusal(method, path, reply.status, _document(reply.body) or {}, reply.retry_after_s)
+        return reply.body
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._http is not None:
+            self._http.close()
+            self._http = None
 
     def __enter__(self) -> "Client":
         return self
@@ -110,42 +101,32 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _exchange(self, method: str, target: str, data: bytes | None, kind: str) -> tuple[int, bytes, str]:
-        """A connection that the server closed while it was idle is opened anew, once. All we ask for can be asked twice."""
-        headers = {"Accept": "application/json" if kind else "application/json, */*", **self._authorization()}
+    def _send(self, method: str, target: str, data: bytes | None, kind: str) -> http.Reply:
+        """Every request may be sent twice: a patch sets values, and an object that exists is not created again."""
+        access = self._access
+        headers = [("Accept", "application/json" if kind else "application/json, */*"), *self._authorization().items()]
+        headers += access.impersonated
         if data is not None:
-            headers |= {"Content-Type": kind, "Content-Length": str(len(data))}
-        kept = self._connection is not None
-        while True:
-            try:
-                if self._connection is None:
-                    proxy = chosen(self._access.server, self._access.proxy, os.environ)
-                    self._connection = Connection(self._access, self._credential, proxy, self._patience_s)
-                self._connection.send_request(method, target, (*headers.items(), *self._access.impersonated), data)
-                reply = self._connection.getresponse()
-                raw = reply.read(LARGEST + 1)
-                if len(raw) > LARGEST:
-                    self.close()
-                    raise ExhumeError(f"the answer to {method} {printable(target)} is larger than {LARGEST >> 20} MiB")
-                return reply.status, raw, reply.headers.get("Retry-After", "")
-            except (OSError, ValueError, http.client.HTTPException) as error:
-                self.close()
-                if kept and isinstance(error, ConnectionError | http.client.RemoteDisconnected | http.client.CannotSendRequest):
-                    kept = False
-                    continue
-                raise Unreachable(
-                    f"the API server at {printable(self._access.server)} cannot be reached: {_why(error)}"
-                ) from None
+            headers.append(("Content-Type", kind))
+        try:
+            if self._http is None:
+                mine = self._credential or credentials.Credential()
+                certificate, key = mine.certificate or access.certificate, mine.key or access.key
+                tls = http.Tls(access.authority, certificate, key, access.server_name, access.insecure)
+                self._http = http.Client(access.server, timeout_s=self._timeout_s, keep=True, tls=tls, proxy=access.proxy)
+            return self._http.request(method, target, headers, data)
+        except http.RequestError as error:
+            if error.kind == "settings":
+                raise ExhumeError(f"{self.described}: {error}") from None
+            if error.kind == "size":
+                raise ExhumeError(f"{method} {printable(target)} of the API server: {error}") from None
+            raise Unreachable(f"the API server at {printable(access.server)} cannot be reached: {error}") from None
 
     def _authorization(self) -> dict[str, str]:
         """A token file wins over a token, and a token over a plugin (client-go: HTTPWrappersForConfig)."""
         access, token = self._access, self._access.token
-        if access.token_file:
-            try:
-                token = Path(access.token_file).read_text(encoding="ascii").strip()
-            except (OSError, ValueError):
-                if not token:
-                    raise ExhumeError(f"the token in {printable(access.token_file)} cannot be read") from None
+        if access.token_file and (not token or os.access(access.token_file, os.R_OK)):
+            token = http.read_token(access.token_file)
         elif access.exec is not None and not token:
             before = self._credential
             if before is None or (before.expires_s is not None and before.expires_s - _EARLY_S < time.time()):
@@ -154,9 +135,7 @@ class Client:
                     self.close()
             assert self._credential is not None
             token = self._credential.token
-        if not (token.isascii() and token.isprintable()):
-            raise ExhumeError(f"the token of {self.described} holds what no token may")
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        return {"Authorization": f"Bearer {http.check_token(token, self.described)}"} if token else {}
 
 
 def connect(context: str = "") -> Client:
@@ -169,15 +148,6 @@ def _document(raw: bytes) -> Document | None:
     except ValueError:
         return None
     return told if isinstance(told, dict) else None
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message})"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = error.strerror if isinstance(error, OSError) else ""
-    return printable(text or str(error) or type(error).__name__)
 
 
 __all__ = ["MERGE", "STRATEGIC", "ApiError", "Client", "connect"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from exhume.cluster.document import MANAGER, Document, checked_name, list_in, names_in, text_in, within
 from exhume.cluster.replies import ApiError
 from exhume.errors import ExhumeError, Refused
+from exhume.host.http.retry import backoff_s
 from exhume.text import from_json, printable
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _change(client: "Client", name: str, change: Callable[[Document], Document |
     API server has too much to do (429: priority and fairness)."""
     why = ""
     for attempt in range(_ATTEMPTS):
-        wait_s = 0.05 * 2**attempt
+        after_s = None
         try:
             node = read_node(client, name)
             wanted = change(node)
@@ -173,8 +174,8 @@ def _change(client: "Client", name: str, change: Callable[[Document], Document |
                 raise
             busy = error.status == 429
             why = "the API server is too busy to take it" if busy else "it is changed by others faster than it can be written"
-            wait_s = max(wait_s, min(error.retry_after_s, _LONGEST_WAIT_S)) if busy else wait_s
-        time.sleep(wait_s)
+            after_s = error.retry_after_s if busy else None
+        time.sleep(backoff_s(attempt, after_s, first_s=0.05, longest_after_s=_LONGEST_WAIT_S))
     raise Refused(f"node {printable(name)} is as it was: {why}; try again")
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from exhume import budget
 from exhume.cluster.document import list_in, text_in, within
 from exhume.cluster.identity import Exec, impersonated, plugin
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.http.address import split_url
 from exhume.text import printable
 
 # client-go, rest.InClusterConfig.
@@ -56,8 +56,6 @@ def find(context: str = "", environment: Mapping[str, str] | None = None) -> Acc
 
 def in_cluster(env: Mapping[str, str], account: str = ACCOUNT) -> Access:
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
-    if not port.isdecimal():
-        raise ExhumeError(f"KUBERNETES_SERVICE_PORT is {printable(port)}, which is no port")
     try:
         authority = Path(account, "ca.crt").read_bytes()
         Path(account, "token").read_bytes()
@@ -67,6 +65,12 @@ def in_cluster(env: Mapping[str, str], account: str = ACCOUNT) -> Access:
             "set automountServiceAccountToken, or name a kubeconfig by KUBECONFIG"
         ) from None
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    try:
+        split_url(server)
+    except ValueError:
+        raise ExhumeError(
+            f"KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT, {printable(host)} and {printable(port)}, are no address"
+        ) from None
     return Access(server, authority, token_file=f"{account}/token", described="the pod's service account")
 
 
@@ -119,8 +123,12 @@ def access(document: Mapping[str, Any], context: str = "") -> Access:
     user = _named(document, "users", user_name) if user_name else {}
     where, who = _part(cluster, "cluster"), _part(user, "user")
     server = text_in(where, "server").rstrip("/")
-    if not _is_address(server):
-        raise UsageError(f"cluster {printable(cluster_name)} of the kubeconfig has no server that begins with https://")
+    try:
+        split_url(server)
+    except ValueError:
+        raise UsageError(
+            f"cluster {printable(cluster_name)} of the kubeconfig has no server that begins with https://"
+        ) from None
     for other in ("auth-provider", "username"):
         if within(who, other):
             raise UsageError(f"{other} in the kubeconfig is not supported by exhume: a token, a certificate or exec is")
@@ -151,14 +159,6 @@ def access(document: Mapping[str, Any], context: str = "") -> Access:
         text_in(where, "proxy-url"),
         impersonated(who),
     )
-
-
-def _is_address(server: str) -> bool:
-    try:
-        parts = urlsplit(server)
-        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0 and server.isprintable()
-    except ValueError:
-        return False
 
 
 def _named(document: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:

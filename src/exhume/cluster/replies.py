@@ -5,6 +5,7 @@ from urllib.parse import unquote, urlsplit
 
 from exhume.cluster.document import Document, list_in, text_in, within
 from exhume.errors import ExhumeError
+from exhume.host.http.retry import temporary
 from exhume.text import printable
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -46,7 +47,7 @@ class Forbidden(ApiError):
 
 def passing(error: ExhumeError) -> bool:
     """Whether the same may well work in a while: the API server restarts, is busy, or leads none of its peers."""
-    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.status in (429, 500, 502, 503, 504))
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and temporary(error.status))
 
 
 def asked(method: str, target: str) -> tuple[str, str, str, str]:
@@ -67,7 +68,7 @@ def asked(method: str, target: str) -> tuple[str, str, str, str]:
     return verb, group, resource, name
 
 
-def refusal(method: str, target: str, status: int, told: Document, retry_after: str) -> ApiError:
+def refusal(method: str, target: str, status: int, told: Document, retry_after_s: float | None) -> ApiError:
     """`told` is the Status object that came with it, or an empty one."""
     verb, group, resource, name = asked(method, target)
     message, reason = text_in(told, "message"), text_in(told, "reason")
@@ -90,7 +91,7 @@ def refusal(method: str, target: str, status: int, told: Document, retry_after: 
     if status == 401:
         return ApiError("the API server does not know these credentials: they are wrong, or have expired", 401, "Unauthorized")
     waits = within(told, "details", "retryAfterSeconds")
-    after = float(retry_after) if retry_after.isdecimal() else float(waits) if isinstance(waits, int) else 0.0
+    after = retry_after_s if retry_after_s is not None else float(min(waits, 600)) if isinstance(waits, int) else 0.0
     said = printable(message, 300) or f"HTTP {status}"
     detail = next((printable(text_in(cause, "message"), 300) for cause in list_in(told, "details", "causes")), "")
     goes_on = text_in(told, "metadata", "continue")

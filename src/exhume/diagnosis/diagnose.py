@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from exhume.diagnosis.findings.model import Examined, Facts, Finding
 from exhume.diagnosis.findings.registry import PAINS, SYMPTOMS, examine
 from exhume.diagnosis.findings.thresholds import Thresholds
-from exhume.diagnosis.judge import judge
+from exhume.diagnosis.judge import judge, judge_examined
 from exhume.diagnosis.report import Health, Incident, Report, wall
 from exhume.recording.part import part
 from exhume.recording.recording import Recording
@@ -44,14 +44,16 @@ class Folder(Protocol):
 def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
     """Of what is in memory."""
     window = recording.window
-    thresholds = _own(thresholds, window)
-    times = _incidents(examine(recording, _ageless(thresholds)), window)
+    thresholds = _current(thresholds, window)
+    examined = examine(recording, thresholds)
 
-    def around(at: Times) -> Recording:
-        return recording if _covers(at, window) else part(recording, at[0] - BEFORE, at[1] + AFTER)
+    def judged_around(at: Times) -> Report:
+        if _covers(at, window):
+            return judge_examined(recording, examined)
+        return judge(part(recording, at[0] - BEFORE, at[1] + AFTER), thresholds)
 
-    judged, further = _judged(times, around, thresholds)
-    return _with_further(_report(judged, recording) or judge(recording, thresholds), further, recording)
+    judged, further = _judged(_incidents(examined, window), judged_around)
+    return _with_further(_report(judged, recording) or judge_examined(recording, examined), further, recording)
 
 
 def diagnose_folder(
@@ -72,11 +74,13 @@ def diagnose_folder(
         if progress is not None:
             progress((at - start) / (end - start))
         piece = folder.load(at, min(end, at + PIECE), tables)
-        times += _incidents(examine(piece, _ageless(thresholds)), piece.window)
+        times += _incidents(examine(piece, _current(thresholds, piece.window)), piece.window)
     latest = max(start, end - PIECE)
-    judged, further = _judged(
-        _merged(times), lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds
-    )
+
+    def judged_around(at: Times) -> Report:
+        return judge(_with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds)
+
+    judged, further = _judged(_merged(times), judged_around)
     clock = folder.load(start, end, ("anchors",))
     report = _report(judged, clock) or judge(_with_history(folder, latest, end), thresholds)
     return _with_further(replace(report, start=wall(clock, start)), further, clock)
@@ -97,14 +101,9 @@ def _with_history(folder: Folder, start: int, end: int) -> Recording:
     return recording
 
 
-def _own(thresholds: Thresholds, window: Times) -> Thresholds:
-    """What the kernel's log still had of the time before the recording is history to it."""
-    return replace(thresholds, recent_s=min(thresholds.recent_s, (window[1] - window[0] + APART) // SECOND))
-
-
-def _ageless(thresholds: Thresholds) -> Thresholds:
-    """What happened in a recording is as bad as it was, whenever that was."""
-    return replace(thresholds, recent_s=1 << 40)
+def _current(thresholds: Thresholds, window: Times) -> Thresholds:
+    """Events of the window are current, however long it is; those that the kernel's log still had from before are history."""
+    return replace(thresholds, recent_s=(window[1] - window[0] + APART) // SECOND)
 
 
 def _incidents(examined: Sequence[Examined], window: Times) -> list[Times]:
@@ -140,13 +139,11 @@ def _covers(times: Times, window: Times) -> bool:
     return times[0] - BEFORE <= window[0] and times[1] + AFTER >= window[1]
 
 
-def _judged(
-    times: list[Times], load: Callable[[Times], Recording], thresholds: Thresholds
-) -> tuple[list[tuple[Times, Report]], list[Times]]:
+def _judged(times: list[Times], judged: Callable[[Times], Report]) -> tuple[list[tuple[Times, Report]], list[Times]]:
     """The longest and the last, which are asked for most; and the times of the others."""
     longest = sorted(times[:-1], key=lambda one: one[0] - one[1])
     chosen = sorted([*times[-1:], *longest[: MOST - 1]])
-    return [(at, judge(load(at), thresholds)) for at in chosen], longest[MOST - 1 :]
+    return [(at, judged(at)) for at in chosen], longest[MOST - 1 :]
 
 
 def _with_further(report: Report, further: list[Times], recording: Recording) -> Report:

@@ -28,7 +28,11 @@ HURTS = 0.2
 
 
 def judge(recording: Recording, thresholds: Thresholds) -> Report:
-    examined = examine(recording, thresholds)
+    return judge_examined(recording, examine(recording, thresholds))
+
+
+def judge_examined(recording: Recording, examined: list[Examined]) -> Report:
+    """Of a recording that the detectors have looked through."""
     findings = sorted(
         (finding for one in examined for finding in one.findings), key=lambda finding: -SEVERITIES.index(finding.severity)
     )

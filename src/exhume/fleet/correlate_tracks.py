@@ -14,8 +14,8 @@ from exhume.fleet.correlate import Floats, Track
 from exhume.fleet.directory import connect, reader
 from exhume.fleet.directory import files as minutes_of
 from exhume.fleet.prometheus import last_known
-from exhume.fleet.prometheus_http import Client
 from exhume.fleet.prometheus_names import BY, Names
+from exhume.fleet.prometheus_query import Client
 from exhume.fleet.prometheus_reply import Series
 from exhume.fleet.sources import FORMS, Progress
 from exhume.recording.folder import Folder

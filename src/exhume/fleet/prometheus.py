@@ -9,9 +9,9 @@ from collections.abc import Callable
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Fleet
-from exhume.fleet.prometheus_http import Client
 from exhume.fleet.prometheus_names import BY, Names
 from exhume.fleet.prometheus_nodes import Window, add_facts, gather, nodes, say
+from exhume.fleet.prometheus_query import Client
 from exhume.fleet.prometheus_reply import Series
 from exhume.fleet.prometheus_told import renamed, told
 

@@ -5,15 +5,28 @@ tasks beyond 100,000 or so, dead actors beyond 100,000, everything when the head
 missing is told. (task_events_max_num_task_in_gcs and maximum_gcs_destroyed_actor_cached_count of ray_config_def.h.)
 """
 
+import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from exhume.cluster.document import Document, list_in, text_in, within
+from exhume.errors import ExhumeError, UsageError
 from exhume.fleet.model import Job
-from exhume.fleet.ray_jobs_http import Dashboard
 from exhume.fleet.ray_jobs_log import LONGEST, died
+from exhume.host.http import client as http
+from exhume.host.http.address import join_host, port_of, split_url
+from exhume.host.http.retry import backoff_s
+from exhume.text import decode, from_json, printable
 
+PORT: Final = 8265
+LIMIT_BYTES: Final = 256 << 20
+ATTEMPTS: Final = 3
+TIMEOUT_S: Final = 60.0
+# Where Ray's own clients look for the token, if the cluster asks for one; a file of ours goes first.
+TOKEN_FILES: Final = ("EXHUME_RAY_TOKEN_FILE", "RAY_AUTH_TOKEN_PATH")
+TOKEN: Final = "RAY_AUTH_TOKEN"
 # JobStatus (ray/dashboard/modules/job/common.py).
 _OUTCOMES: Final = {"SUCCEEDED": "succeeded", "FAILED": "failed", "STOPPED": "stopped"}
 # ray/util/state/common.py: RAY_MAX_LIMIT_FROM_API_SERVER.
@@ -23,6 +36,59 @@ _MOST_LOGS: Final = 2000
 _SUPERVISOR: Final = "JobSupervisor"
 
 Ask = Callable[[str], Any]
+
+
+class Dashboard:
+    def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
+        text = address if "://" in address else f"http://{address}"
+        try:
+            url = split_url(text)
+        except ValueError:
+            shown = printable(address.rpartition("@")[2])
+            raise UsageError(f"{shown} is not the address of a Ray dashboard: say ray:http://HOST:{PORT}") from None
+        if url.port is None and url.scheme == "http":
+            url = url._replace(netloc=f"{url.netloc.rstrip(':')}:{PORT}")
+        self._base = url.path.rstrip("/")
+        self._http = http.Client(url.geturl(), timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
+        self.described = printable(f"{url.scheme}://{join_host(url.hostname or '', port_of(url))}{self._base}")
+
+    def ask(self, path: str) -> Any:
+        """The reply, read as JSON; None if there is no such thing (404)."""
+        for attempt in range(ATTEMPTS):
+            after_s = None
+            try:
+                reply = self._http.request("GET", self._base + path, _headers())
+            except http.RequestError as error:
+                failed, final = str(error), error.kind in ("settings", "proxy", "certificate", "size")
+            else:
+                if reply.status == 404:
+                    return None
+                if reply.status in (401, 403):
+                    names = " or ".join((*TOKEN_FILES, TOKEN))
+                    raise ExhumeError(f"{self.described} wants a token ({reply.status}): name the file that has it by {names}")
+                if reply.status < 300:
+                    return parsed(reply.body, self.described)
+                failed, final = f"it says {reply.status}: {printable(decode(reply.body[:200]))}", not reply.temporary
+                after_s = reply.retry_after_s
+            if final:
+                break
+            if attempt + 1 < ATTEMPTS:
+                time.sleep(backoff_s(attempt, after_s))
+        raise ExhumeError(f"the Ray dashboard at {self.described} does not answer: {failed}")
+
+
+def parsed(raw: bytes, described: str) -> Any:
+    try:
+        return from_json(raw)
+    except ValueError:
+        raise ExhumeError(f"{described} does not speak as a Ray dashboard does: {printable(decode(raw[:80]))}") from None
+
+
+def _headers() -> list[tuple[str, str]]:
+    path = next(filter(None, map(os.environ.get, TOKEN_FILES)), "")
+    token = http.read_token(path) if path else os.environ.get(TOKEN, "").strip()
+    bearer = [("Authorization", f"Bearer {http.check_token(token, TOKEN)}")] if token else []
+    return [("Accept", "application/json"), *bearer]
 
 
 def load(address: str, progress: Callable[[float], None] | None = None) -> tuple[list[Job], list[str]]:

@@ -227,7 +227,7 @@ def _rows(file: File, ids: Ids, offset: int, shift: int, axis: str, writer: Writ
             begin, end = _span(rows)
             for at in (begin, end) if end > begin else (begin,):
                 real = at if axis == "wall" else at - shift
-                rows["anchors"].add(at, at, at, real, -1)
+                rows.add_anchor(at, at, at, real)
             if not told:
                 told = True
                 kind = "samples" if len(rows["samples"]) else "kernel-log"

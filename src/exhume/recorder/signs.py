@@ -15,49 +15,55 @@ from typing import Any
 
 import numpy as np
 
+from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recording.recording import Labels, Recording
 
-# Of a batch's time, what each core must have been without work. A detector asks for 300 ms in the kernel, a batch has 1.8 s at
-# most; and what the hypervisor took, or what was not accounted, is not without work either.
-IDLE = 0.85
 TICK_NS = 10_000_000  # USER_HZ is 100 on every architecture that has a perf clock
-# Growth a second from which a counter is a sign.
-_GROWTH = {
-    "pressure_us": 50_000.0,  # a twentieth of the time somebody waited
-    "printk_records": 5.0,
-    "printk_program_records": 50.0,
-    "cpu_throttled_ns": 0.0,
-    "cpu_throttled_periods": 0.0,
-    "vmstat_allocstall": 0.0,
-    "vmstat_oom_kill": 0.0,
-    "vmstat_pgscan_direct": 0.0,
-    "vmstat_pgscan_kswapd": 1000.0,
-    "vmstat_pgmajfault": 100.0,
-    "vmstat_nr_vmscan_write": 0.0,
-    "softnet_dropped": 0.0,
-    "softnet_squeezed": 1.0,
-    "nic_carrier_changes": 0.0,
-    "nic_rx_errors": 0.0,
-    "nic_rx_missed_errors": 0.0,
-    "nic_tx_errors": 0.0,
-    "nic_stat": 0.0,
-}
+# Counters of which any growth is a sign.
+_ANY = (
+    "cpu_throttled_ns",
+    "cpu_throttled_periods",
+    "vmstat_allocstall",
+    "vmstat_oom_kill",
+    "vmstat_pgscan_direct",
+    "vmstat_nr_vmscan_write",
+    "softnet_dropped",
+    "nic_carrier_changes",
+    "nic_rx_errors",
+    "nic_rx_missed_errors",
+    "nic_tx_errors",
+    "nic_stat",
+)
 # Series that are remembered: cgroups under quota may be many.
 _MOST = 1 << 14
-# Signs that one gets used to.
+# Signs that count as background once they have come all the time for a whole window.
 STEADY = frozenset({"cgroups", "zombies", "units"})
-# One that comes after more than this is another each time. Services are read every ten seconds and come with the next batch; of
-# what comes every twelve a window always has the five that make a loop.
-_PAUSE_NS = 12 * 10**9
+
+
+def _growth(policy: Policy) -> dict[str, float]:
+    """Growth a second from which a counter is a sign."""
+    return dict.fromkeys(_ANY, 0.0) | {
+        "pressure_us": policy.sign_pressure_ratio * 1e6,
+        "printk_records": policy.sign_log_lines_per_s,
+        "printk_program_records": policy.sign_program_lines_per_s,
+        "vmstat_pgscan_kswapd": policy.sign_kswapd_per_s,
+        "vmstat_pgmajfault": policy.sign_major_faults_per_s,
+        "softnet_squeezed": policy.sign_squeezed_per_s,
+    }
 
 
 class Signs:
     """Asked once a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy = DEFAULT) -> None:
+        self._growth = _growth(policy)
+        self._pause_ns = round(policy.sign_pause_s * 1e9)
+        """Units are read every ten seconds and come with the next batch; of what comes every twelve a window always has the
+        five that make a loop."""
+        self._idle_ratio = policy.sign_idle_ratio
         self._last: dict[tuple[str, Labels], tuple[int, int]] = {}
         self._runs: dict[str, tuple[int, int]] = {}
-        """Those that one gets used to: since when they come all the time, and when they came last."""
+        """Steady signs: since when they come all the time, and when they came last."""
         self._dying = -1
         self._units: list[tuple[Any, ...]] = []
 
@@ -69,13 +75,13 @@ class Signs:
             "units": self._changed(rows),
             "events": bool(len(rows["events"])),
             "cgroups": bool(len(rows["cgroup_events"])),
-            "cores": busy(rows),
+            "cores": busy(rows, self._idle_ratio),
         }
         found = {name for name, there in signs.items() if there}
         now = rows.window[1]
         for name in found & STEADY:
             since, last = self._runs.get(name, (now, now))
-            self._runs[name] = since if now - last <= _PAUSE_NS else now, now
+            self._runs[name] = since if now - last <= self._pause_ns else now, now
         return found
 
     def usual(self, since: int) -> set[str]:
@@ -102,7 +108,7 @@ class Signs:
         table, found = rows["counters"], False
         columns = table.texts("name"), table.column("labels"), table.ints("time").tolist(), table.ints("value").tolist()
         for name, at, time, value in zip(*columns, strict=True):
-            allowed = _GROWTH.get(name)
+            allowed = self._growth.get(name)
             if allowed is None:
                 continue
             if (known := self._last.get((name, at))) is not None:
@@ -115,8 +121,9 @@ class Signs:
         return found
 
 
-def busy(rows: Recording) -> bool:
-    """Whether a core worked for more than a moment, or is not known to have been without work."""
+def busy(rows: Recording, idle_ratio: float) -> bool:
+    """Whether a core worked for more than a moment, or is not known to have been without work. A detector asks for 300 ms in
+    the kernel, a batch has 1.8 s at most; what the hypervisor took, or what was not accounted, is not without work either."""
     table = rows["cpu"]
     if not len(table):
         return False
@@ -125,4 +132,4 @@ def busy(rows: Recording) -> bool:
     cores, times, idle = cores[order], times[order], idle[order]
     first = np.flatnonzero(np.append(True, cores[1:] != cores[:-1]))
     last = np.append(first[1:], len(cores)) - 1
-    return bool(((idle[last] - idle[first]) * TICK_NS < IDLE * (times[last] - times[first])).any())
+    return bool(((idle[last] - idle[first]) * TICK_NS < idle_ratio * (times[last] - times[first])).any())

@@ -8,17 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.signs import Signs
 from exhume.recording.recording import Labels, Node, Recording, Table
 
 WINDOW_NS = 60_000_000_000
-EVERY_NS = 5_000_000_000
-# After events that tell of harm; a batch is 1.4 s, so that no two are judged within it. Where judging is dear (57 ms of CPU
-# for a minute of 96 cores, 17 of two), less often: a node that stalls all the time is not to pay for it with more than this.
-SOON_NS = 1_200_000_000
-SHARE = 0.02
-# What was found so often and is found again is news to nobody.
-SAME_TIMES = 3
 HARM, DRIVER = ("stall", "stall-begins"), "nic-"
 # Series that are remembered from before the window; those that had no row for longest go first.
 MOST_SERIES = 1 << 16
@@ -40,24 +34,17 @@ class Incident(NamedTuple):
 class Trigger:
     """`judge` says what is wrong in a recording; this holds the recording it is given."""
 
-    def __init__(
-        self,
-        node: Node,
-        judge: Callable[[Recording], list[Incident]],
-        every_ns: int = 0,
-        quiet_ns: int = 0,
-        same_ns: int = 0,
-    ) -> None:
-        """Judged every `every_ns`; if those are longer, every `quiet_ns` while nothing was found the last time and there was no
-        sign of anything new since, and every `same_ns` while what is found is what was found three times before."""
+    def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], policy: Policy = DEFAULT) -> None:
         self._node = node
-        self._every_ns = every_ns or EVERY_NS
-        self._quiet_ns = max(self._every_ns, quiet_ns)
-        self._same_ns = max(self._every_ns, same_ns)
+        self._policy = policy
+        self._every_ns = round(policy.judge_every_s * 1e9)
+        longest = WINDOW_NS - 10 * 10**9  # so that two windows overlap
+        self._quiet_ns = max(self._every_ns, min(longest, round(policy.judge_quiet_s * 1e9)))
+        self._same_ns = max(self._every_ns, round(policy.judge_same_s * 1e9))
         self._last: set[tuple[str, str, str]] = set()
         self._times = 0
         """How often that was found in a row."""
-        self._signs = Signs()
+        self._signs = Signs(policy)
         self._quiet = False
         self._judge = judge
         self._seconds: deque[tuple[int, int, Recording]] = deque()
@@ -113,10 +100,12 @@ class Trigger:
     def _pause(self) -> int:
         """How long after one judgement the next one comes."""
         if self._hurry:
-            return min(self._every_ns, max(SOON_NS, round(self._cost_ns / SHARE)))
+            # A node that stalls all the time must not pay more than this share: to judge a minute of 96 cores takes 57 ms.
+            soon = max(round(self._policy.judge_soon_s * 1e9), round(self._cost_ns / self._policy.judge_share))
+            return min(self._every_ns, soon)
         if self._quiet:
             return self._quiet_ns
-        return self._same_ns if self._last and self._times > SAME_TIMES else self._every_ns
+        return self._same_ns if self._last and self._times > self._policy.judge_same_times else self._every_ns
 
     def _let_go(self, rows: Recording) -> None:
         for row in rows["counters"].rows():

@@ -17,6 +17,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exhume.errors import UsageError
 from exhume.host.children import leashed
+from exhume.python import python
+from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.trigger import Incident
 from exhume.text import from_json, printable
 
@@ -41,15 +43,6 @@ class Report(Protocol):
 
 R = TypeVar("R", bound=Report)
 
-# What is read once a minute is in it for sure; zombies by name may be older, and are looked for in what was recorded before.
-WINDOW_S = 70
-SAME_S = 60.0
-APART_S = 3.0
-AGAIN_S = 5.0
-TRIES = 3
-# What goes on is judged anew so often: the alerts of the agent believe a verdict for 17 minutes.
-RENEW_S = 600.0
-PATIENCE_S = 60.0
 # By which an incident may be younger than the last row that was written, or seem to be by another reading of the clock.
 LATE_S = 5.0
 NICE = 10
@@ -68,18 +61,19 @@ class Case(NamedTuple):
 class Agenda:
     """What is to be diagnosed next, and when. Times are seconds of any clock that only goes forward."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy = DEFAULT) -> None:
+        self._policy = policy
         self._asked: dict[tuple[str, str], float] = {}
         self._told: dict[tuple[object, ...], float] = {}
         self._waiting: list[Incident] = []
         self._again: tuple[float, Case] | None = None
         self._free = 0.0
-        self._taken = -RENEW_S
+        self._taken = -policy.verdict_renew_s
         self._last: tuple[object, ...] = ()
         """What was told last."""
 
     def ask(self, incidents: Iterable[Incident], now: float) -> None:
-        self._asked = {key: at for key, at in self._asked.items() if now - at < SAME_S}
+        self._asked = {key: at for key, at in self._asked.items() if now - at < self._policy.verdict_same_s}
         for incident in incidents:
             key = incident.kind, incident.subject
             if key not in self._asked:
@@ -88,7 +82,9 @@ class Agenda:
 
     def renew(self, going: Iterable[Incident], now: float) -> None:
         """What goes on, the worst of it, if nothing was diagnosed for long."""
-        if now - self._taken >= RENEW_S and not self._waiting and self._again is None and (going := list(going)):
+        if self._waiting or self._again is not None or now - self._taken < self._policy.verdict_renew_s:
+            return
+        if going := list(going):
             self._again = now, Case(_worst(going), renewed=True)
 
     def due(self) -> float | None:
@@ -102,7 +98,7 @@ class Agenda:
         due = self.due()
         if due is None or due > now:
             return None
-        self._free, self._taken = now + APART_S, now
+        self._free, self._taken = now + self._policy.verdict_apart_s, now
         if self._waiting:
             worst = _worst(self._waiting)
             self._waiting, self._again = [], None
@@ -118,7 +114,7 @@ class Agenda:
             self.failed(case, now)
         if not _tells(report):
             return False
-        self._told = {key: at for key, at in self._told.items() if now - at < SAME_S}
+        self._told = {key: at for key, at in self._told.items() if now - at < self._policy.verdict_same_s}
         key = report.health, verdict.cause, verdict.subject
         if key in self._told or (case.renewed and key == self._last):
             return False
@@ -127,8 +123,15 @@ class Agenda:
 
     def failed(self, case: Case, now: float) -> None:
         """It said nothing: it is tried again, soon if it is new, else when it is renewed."""
-        if case.attempt < TRIES and not case.renewed:
-            self._again = now + AGAIN_S, case._replace(attempt=case.attempt + 1)
+        if case.attempt < self._policy.verdict_tries and not case.renewed:
+            self._again = now + self._policy.verdict_retry_s, case._replace(attempt=case.attempt + 1)
+
+
+def diagnose_command(directory: str, policy: Policy, config: str | None) -> list[str]:
+    """What prints the report on the last minute of a recording. Readers that come once a minute are in it for sure; zombies by
+    name may be older, and are looked for in what was recorded before."""
+    command = python("-m", "exhume", "diagnose", directory, f"--from=-{policy.verdict_window_s:.0f}s", "--json")
+    return command + (["--config", config] if config else [])
 
 
 def _worst(incidents: Iterable[Incident]) -> Incident:
@@ -156,11 +159,13 @@ class Verdicts(Generic[R]):
         tell: Callable[[Case, R], None],
         trouble: Callable[[str], None] = lambda _: None,
         given: Callable[[Case, R], None] = lambda *_: None,
+        policy: Policy = DEFAULT,
     ) -> None:
         """`read` makes a report of the printed JSON. `tell` gets each verdict that is news, `given` all of them."""
         self._command, self._read = command, read
         self._tell, self._trouble, self._given = tell, trouble, given
-        self._agenda = Agenda()
+        self._policy = policy
+        self._agenda = Agenda(policy)
         self._child: subprocess.Popen[bytes] | None = None
         self._ends = False
         self._changed = threading.Condition()
@@ -225,10 +230,10 @@ class Verdicts(Generic[R]):
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
             try:
-                printed, said = child.communicate(timeout=PATIENCE_S)
+                printed, said = child.communicate(timeout=self._policy.verdict_timeout_s)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+                raise ValueError(f"it took more than {self._policy.verdict_timeout_s:.0f} s") from None
         try:
             return self._read(from_json(printed))
         except (ValueError, UsageError):

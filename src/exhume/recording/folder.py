@@ -337,7 +337,7 @@ class Folder:
                 return
         if any(len(table) for table in recording.tables.values()):  # damaged: rows without an anchor
             begin = self._chapters[-1].chapter.begin
-            recording["anchors"].add(begin["time"], begin["monotonic"], begin["boot"], begin["real"], -1)
+            recording.add_anchor(begin["time"], begin["monotonic"], begin["boot"], begin["real"])
 
     def _load_samples(
         self,

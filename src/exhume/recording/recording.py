@@ -193,6 +193,10 @@ class Recording:
         nearest = int(np.abs(times - time).argmin())
         return int(anchors.ints("real")[nearest]) + time - int(times[nearest])
 
+    def add_anchor(self, time: int, monotonic: int, boot: int, real: int, error: int = -1) -> None:
+        """Tie the recording's clock to the others; an error of -1 is not known."""
+        self.tables["anchors"].add(time, monotonic, boot, real, error)
+
     def add_source(self, time: int, name: str, state: SourceState, cost_ns: int = 0) -> None:
         """Add one row to `sources`."""
         self.tables["sources"].add(time, name, state.state, state.reason, cost_ns, encoded(state.reasons))

@@ -3,8 +3,8 @@
 import time
 
 from exhume.errors import ExhumeError, Unreadable
+from exhume.host.bus import connected
 from exhume.host.root import Root
-from exhume.sources.units import connected
 from exhume.text import printable
 
 CALL_S = 25.0

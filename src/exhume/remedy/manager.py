@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from exhume.errors import ExhumeError, Refused, Unreadable
+from exhume.host.bus import DEADLINE_S, Call, Reply, booted, connected
 from exhume.host.root import Root
 from exhume.remedy import logind
-from exhume.sources.units import DEADLINE_S, Call, Reply, booted, connected
 from exhume.text import printable
 
 CALL_S = 25.0

@@ -18,7 +18,7 @@ from exhume.errors import ExhumeError
 from exhume.host.cgroups import Tree
 from exhume.host.root import Root
 from exhume.image import policy
-from exhume.recorder.zombies import record_zombies
+from exhume.recorder.recorder import record_zombies
 from exhume.remedy import carry_out, proof
 from exhume.remedy.node import Node
 from exhume.remedy.operations import Operations

@@ -7,14 +7,17 @@ are sampled less often on larger nodes, and of a storm of cgroups the first are 
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.root import Root
-from exhume.recorder.flight import Flight, Options, Status
-from exhume.recording.recording import Recording, Table
+from exhume.recorder.memory import Memory
+from exhume.recorder.profiles import FLIGHT
+from exhume.recorder.recorder import Options, Recorder, Status
+from exhume.recorder.samples import Options as SampleOptions
+from exhume.recording.recording import Node, Recording, Table
 from exhume.remedy.criteria_leak import BLOCK_NS, EVENTS, Leaks, by_count, by_events
 from exhume.remedy.criteria_statistics import Sequential
 from exhume.text import printable
@@ -37,19 +40,12 @@ _MOST_HZ = 49
 _MOST_EVENTS = 300_000
 
 
-@dataclass(slots=True)
-class Kept:
-    """A recording that stays in memory, as the flight recorder's store."""
+class Kept(Memory):
+    """Of a storm of cgroups the first are kept and the others counted."""
 
-    recording: Recording
-    chapter: int = 0
-    lost: dict[str, int] = field(default_factory=dict)
-    next_ids: dict[str, int] = field(default_factory=lambda: {"stacks": 1, "threads": 1, "frames": 1})
-    _dropped: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._dropped = 0
 
     def append(self, rows: Recording) -> None:
         events = rows["cgroup_events"]
@@ -59,10 +55,7 @@ class Kept:
             rows.tables["cgroup_events"] = Table(events.schema)
             own = rows.counter("cgroup_events_lost")
             rows.count(rows.window[1], "cgroup_events_lost", self._dropped + (own.last if own is not None else 0))
-        self.recording.extend(rows)
-
-    def turn(self) -> None:
-        self.chapter += 1
+        super().append(rows)
 
 
 class LeakWatch:
@@ -125,8 +118,8 @@ def watch(
 ) -> Watched:
     """Records for so long, or until the leak is seen to go on. `told` hears now and then how far it is, and what is there."""
     leak = LeakWatch(before, thresholds)
-    flight = Flight(root, Options(_hz(), kernel_only=True, for_ns=for_ns, log=log))
-    kept = Kept(Recording(flight.node))
+    recorder = Recorder(root, FLIGHT, Options(SampleOptions(_hz(), kernel_only=True), log=log))
+    kept = Kept(recorder.node)
     early, due = "", _LOOK_NS
 
     def heard(status: Status) -> None:
@@ -139,9 +132,9 @@ def watch(
             told(min(1.0, status.elapsed_ns / for_ns), kept.recording)
 
     try:
-        flight.run(kept, lambda: bool(early) or stop(), heard)
+        recorder.run(kept, for_ns, lambda: bool(early) or stop(), heard)
     finally:
-        flight.close()
+        recorder.close()
     return Watched(kept.recording, early, stop() and not early)
 
 

@@ -18,6 +18,7 @@ from exhume.errors import Unreadable
 from exhume.host.root import Root
 from exhume.kernel.perf import Comm, Hit, Tracepoints
 from exhume.recording.recording import Recording, Table
+from exhume.recording.schema import TABLES
 from exhume.recording.source_state import Limit, Reasons
 from exhume.sources.facts import online_cpus
 from exhume.sources.zombie_groups import Shapes
@@ -141,6 +142,19 @@ class CgroupEvents:
         if self._damaged:
             notes.append(Limit(f"{self._damaged:,} events could not be understood"))
         return tuple(notes)
+
+
+class KeptEvents(CgroupEvents):
+    """Keeps what it has read, for a reader that names zombies by it (zombies.py). For seconds only: it is not bounded."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__(root)
+        self.kept = Table(TABLES["cgroup_events"])
+
+    def read(self, recording: Recording, time: int) -> Reasons:
+        notes = super().read(recording, time)
+        self.kept.extend(recording["cgroup_events"])
+        return notes
 
 
 class Said(NamedTuple):

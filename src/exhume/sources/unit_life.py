@@ -58,7 +58,8 @@ class Life:
 
 def read_life(root: "Root") -> tuple[dict[str, Life], str]:
     """Every loaded service by its name, and a note when that is not all of it. Unreadable where systemd cannot be asked."""
-    from exhume.sources.units import MOST_ASKED, ask, connected, list_services
+    from exhume.host.bus import connected
+    from exhume.sources.units import MOST_ASKED, ask, list_services
 
     deadline = clock.monotonic() + DEADLINE_S
     answers: dict[str, dict[str, object]] = {}

@@ -23,6 +23,7 @@ from exhume.sources.memcg import Memcg
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from exhume.sources.cgroup_events import KeptEvents
     from exhume.sources.memcg_walk import MemcgWalk
     from exhume.sources.zombie_holders import UnreapedProcess
 
@@ -89,8 +90,12 @@ class Zombies:
     name = "zombies"
     every_ns = 0
 
-    def __init__(self, root: Root, tree: Tree, again_ns: int = AGAIN_NS, few: int = 0) -> None:
-        """Fewer than `few` by the kernel's count are not named: it would cost more than it tells."""
+    def __init__(
+        self, root: Root, tree: Tree, again_ns: int = AGAIN_NS, few: int = 0, events: "KeptEvents | None" = None
+    ) -> None:
+        """Fewer than `few` by the kernel's count are not named: it would cost more than it tells. `events` name those whose
+        removal they have seen, where the kernel cannot be walked."""
+        self._events = events
         self._root = root
         self._tree = tree
         self._again_ns = again_ns
@@ -240,12 +245,12 @@ class Zombies:
 
     def _by_events(self, recording: Recording, time: int, owners: "_Owners") -> int:
         """Groups whose removal was seen, and not their release; says how many that were."""
-        if not len(recording["cgroup_events"]):
+        if self._events is None:
             return 0
         from exhume.sources.cgroup_events import lives, parent
         from exhume.sources.zombie_groups import collapse
 
-        dead = [life.path for life in lives(recording["cgroup_events"]) if life.zombie(time)]
+        dead = [life.path for life in lives(self._events.kept) if life.zombie(time)]
         for group in collapse([(parent(path), path[len(parent(path).rstrip("/")) :]) for path in dead]):
             place = _Place(group.path, group.example, parent(group.example), len(group.members))
             _add(recording, time, place, owners.of(group.example), "events")
