@@ -14,7 +14,7 @@ FEWER = 1_000
 """For the comparison: systemctl reads every directory of links anew for each unit, which takes minutes for all 5,000."""
 _READ = """
 import sys
-from exhume.image.directory import Directory
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
 with Directory(sys.argv[1]) as tree:
     services = read_units(tree).services()

@@ -22,9 +22,9 @@ from exhume.diagnosis.report import Incident, Report, Verdict, as_json, from_jso
 from exhume.errors import Refused, UsageError
 from exhume.fleet.cohorts import Cohorts
 from exhume.fleet.cohorts_facts import Condition
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
 from exhume.image.audit import Audit, told
-from exhume.image.directory import Directory
 from exhume.image.gate_model import Gate
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from datetime import date
 
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.directory import Directory
 from exhume.host.tree import Tree
 from exhume.image.audit import Live
 from exhume.image.audit_tree import audit_tree
-from exhume.image.directory import Directory
 from exhume.image.gate import judge_node
 from exhume.image.gate_image import image_checks
 from exhume.image.gate_model import Gate, Options

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.host.catalogue import load, overlap, program, repository
-from exhume.host.needs import CLOUDS, VOCABULARY, Facts, facts
+from exhume.host.directory import Directory
+from exhume.host.needs import Facts, facts
+from exhume.host.programs import CLOUDS, VOCABULARY, Program
 from exhume.host.service import Kind, Service
-from exhume.image.directory import Directory
 from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
@@ -47,9 +48,7 @@ def test_it_is_large_and_covers_what_was_promised() -> None:
 
 @pytest.mark.parametrize("agent", CATALOGUE.agents.values(), ids=lambda agent: agent.id)
 def test_every_entry_is_whole(agent: object) -> None:
-    from exhume.host.catalogue import Agent
-
-    assert isinstance(agent, Agent)
+    assert isinstance(agent, Program)
     for text in (
         agent.name,
         agent.purpose,
@@ -125,10 +124,10 @@ def test_the_incidents_agent_is_needed_only_where_a_cluster_is_named() -> None:
     agent = CATALOGUE.agents["ecs-agent"]
     assert agent.harm[0].severity == "critical"
     assert agent.off.units[0] == "ecs.service"
-    assert agent.needed(facts(Planted({"/etc/ecs/ecs.config": "# ECS_CLUSTER=old\nECS_LOGLEVEL=info\n"}), [])) is None
-    reason = agent.needed(facts(Planted({"/etc/ecs/ecs.config": "ECS_CLUSTER=training\n"}), []))
+    assert facts(Planted({"/etc/ecs/ecs.config": "# ECS_CLUSTER=old\nECS_LOGLEVEL=info\n"}), []).need(agent) is None
+    reason = facts(Planted({"/etc/ecs/ecs.config": "ECS_CLUSTER=training\n"}), []).need(agent)
     assert reason == "/etc/ecs/ecs.config sets ^ECS_CLUSTER="
-    assert not agent.undecided(facts(Planted({}), []))
+    assert not facts(Planted({}), []).undecided(agent)
 
 
 def live(**files: str) -> Planted:
@@ -140,11 +139,11 @@ def live(**files: str) -> Planted:
 def test_a_cloud_is_known_live_and_undecided_at_rest() -> None:
     agent = CATALOGUE.agents["ssm-agent"]
     amazon = live(sys__class__dmi__id__sys_vendor="Amazon EC2\n")
-    assert agent.needed(facts(amazon, [])) == "the node runs in aws"
+    assert facts(amazon, []).need(agent) == "the node runs in aws"
     elsewhere = facts(live(sys__class__dmi__id__sys_vendor="QEMU\n"), [])
-    assert agent.needed(elsewhere) is None
-    assert not agent.undecided(elsewhere)
-    assert agent.undecided(facts(Planted({}), []))
+    assert elsewhere.need(agent) is None
+    assert not elsewhere.undecided(agent)
+    assert facts(Planted({}), []).undecided(agent)
 
 
 def test_hardware_mounts_and_sockets_are_seen_live() -> None:
@@ -164,26 +163,26 @@ def test_hardware_mounts_and_sockets_are_seen_live() -> None:
     assert found.hardware == {"nvidia", "efa"}
     assert found.mounts == {"lustre", "efs"}
     assert found.kubernetes
-    assert CATALOGUE.agents["lustre"].needed(found) == "a file system of type lustre is mounted"
-    assert CATALOGUE.agents["node-exporter"].needed(found) == "something is connected to tcp:9100"
-    assert CATALOGUE.agents["nvidia-device-plugin"].needed(found) == "the node runs Kubernetes and the node has nvidia"
-    assert CATALOGUE.agents["openibd"].needed(found) is None
-    assert CATALOGUE.agents["multipathd"].needed(found) is None
+    assert found.need(CATALOGUE.agents["lustre"]) == "a file system of type lustre is mounted"
+    assert found.need(CATALOGUE.agents["node-exporter"]) == "something is connected to tcp:9100"
+    assert found.need(CATALOGUE.agents["nvidia-device-plugin"]) == "the node runs Kubernetes and the node has nvidia"
+    assert found.need(CATALOGUE.agents["openibd"]) is None
+    assert found.need(CATALOGUE.agents["multipathd"]) is None
 
 
 def test_what_is_filled_is_more_than_there() -> None:
     agent = CATALOGUE.agents["multipathd"]
-    assert agent.needed(facts(Planted({"/etc/iscsi/nodes/.keep": ""}), [])) is None
-    assert agent.needed(facts(Planted({"/etc/iscsi/nodes/iqn.2026/x": ""}), [])) == "/etc/iscsi/nodes is filled in"
+    assert facts(Planted({"/etc/iscsi/nodes/.keep": ""}), []).need(agent) is None
+    assert facts(Planted({"/etc/iscsi/nodes/iqn.2026/x": ""}), []).need(agent) == "/etc/iscsi/nodes is filled in"
 
 
 def test_nothing_needs_it_and_nobody_knows_are_two_things() -> None:
     tree = live()
     assert CATALOGUE.agents["man-db"].needless
-    assert not CATALOGUE.agents["man-db"].undecided(facts(tree, []))
+    assert not facts(tree, []).undecided(CATALOGUE.agents["man-db"])
     assert not CATALOGUE.agents["falco"].needless
-    assert CATALOGUE.agents["falco"].needed(facts(tree, [])) is None
-    assert CATALOGUE.agents["falco"].undecided(facts(tree, []))
+    assert facts(tree, []).need(CATALOGUE.agents["falco"]) is None
+    assert facts(tree, []).undecided(CATALOGUE.agents["falco"])
 
 
 def test_every_word_of_the_vocabulary_is_used_and_told() -> None:
@@ -226,4 +225,4 @@ def test_any_files_decide_every_agents_need(text: bytes) -> None:
     tree.live = True
     known: Facts = facts(tree, [])
     decided = [agent for agent in CATALOGUE.agents.values() if agent.needed_if or agent.needless]
-    assert all(agent.needed(known) or not agent.undecided(known) for agent in decided)
+    assert all(known.need(agent) or not known.undecided(agent) for agent in decided)

@@ -1,6 +1,5 @@
 """What a root gives out, and what it says when it cannot."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,14 @@ def test_a_missing_file_is_named_as_the_node_calls_it(tmp_path: Path) -> None:
         Root(str(tmp_path)).read("proc/stat")
 
 
-def test_a_fifo_does_not_hold_us(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert Root(str(tmp_path)).read("pipe") == b""
-
-
 def test_a_directory_in_place_of_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "proc" / "stat").mkdir(parents=True)
     with pytest.raises(Unreadable, match="Is a directory"):
         Root(str(tmp_path)).read("proc/stat")
 
 
-def test_an_endless_file_is_cut(tmp_path: Path) -> None:
-    (tmp_path / "zero").symlink_to("/dev/zero")
-    assert len(Root(str(tmp_path)).read("zero", 100_000)) == 100_000
+def test_an_endless_file_is_cut() -> None:
+    assert len(Root().read("dev/zero", 100_000)) == 100_000
 
 
 def test_the_live_node_is_read_whole() -> None:

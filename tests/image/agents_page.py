@@ -1,13 +1,13 @@
 """docs/agents.md, made from the catalogue."""
 
-from exhume.host.catalogue import Agent, load
-from exhume.host.needs import CLOUDS, HARDWARE, VOCABULARY, Condition
+from exhume.host.programs import CLOUDS, HARDWARE, ROLES, VOCABULARY, Condition, Program, every
 
 INTRODUCTION = """\
-# The catalogue of agents
+# The catalogue of programs
 
-Platform agents that images bring along: how exhume recognises each, what needs it, what harm it is known for, and how to turn
-it off. It is data, in `src/exhume/host/agents/*.toml`. An agent that is *protected* is never a target: without it the node,
+Everything that exhume knows of programs by their names is data, in `src/exhume/host/programs/*.toml`. Most entries are
+platform agents that images bring along: how exhume recognises each, what needs it, what harm it is known for, and how to turn
+it off. The others have names and roles only. An agent that is *protected* is never a target: without it the node,
 its network or the way to it is lost. Harm is told only where there is a source for it; an empty field says that none is known
 to us, not that there is none.
 
@@ -16,7 +16,7 @@ What is not in the catalogue is not ignored: unknown services are judged by what
 ## An entry
 
 ```toml
-[[agent]]
+[[program]]
 id = "example-agent"
 name = "Example agent"
 purpose = "Sends examples."
@@ -31,11 +31,21 @@ needed_if = [{ path = "/etc/example.conf", contains = "^server=" }, { kubernetes
 harm = [{ severity = "warning", text = "Leaks.", source = "example/agent, issue 1" }]
 off = { config = "enabled=false in /etc/example.conf." }
 protected = false
+commands = ["exampled"]                       # what its processes and executables are called, wherever they lie
+services = ["example.service"]                # the unit that it runs in
+unit_names = ["example", "example-*"]         # units that `fix` never stops, without type and instance
+roles = ["keep-running"]
 ```
 
 A service is recognised by its unit first, then by its file (cron), its image (containers, pods), its program, and last by its
 package. No two agents recognise the same. What `off` does not say is plain: the units that are named in full are stopped and
 disabled, and the packages left out of the image.
+
+## Roles
+
+A role says what a program is or does. It holds for all `commands` of its entry.
+
+{roles}
 
 ## When it is needed
 
@@ -50,7 +60,8 @@ be looked up tells who does, and it is undecided always.
 
 
 def agents() -> str:
-    catalogue = load().agents.values()
+    catalogue = [program for program in every() if program.purpose]
+    roles = "\n".join(["| role | meaning |", "|---|---|", *(f"| `{role}` | {meaning} |" for role, meaning in ROLES.items())])
     lines = [f"| `{word}` | {meaning} |" for word, meaning in VOCABULARY.items()]
     lines += ["", f"Clouds: {', '.join(CLOUDS)}. Hardware: {', '.join(HARDWARE)}.", "", f"There are {len(catalogue)} agents."]
     for group in dict.fromkeys(agent.group for agent in catalogue):
@@ -62,10 +73,19 @@ def agents() -> str:
             "|---|---|---|---|---|",
         ]
         lines += [_row(agent) for agent in catalogue if agent.group == group]
-    return INTRODUCTION + "\n".join(lines) + "\n"
+    lines += ["", "## Other programs", "", "| program | names (source) | roles |", "|---|---|---|"]
+    lines += [_other(program) for program in every() if not program.purpose]
+    return INTRODUCTION.replace("{roles}", roles) + "\n".join(lines) + "\n"
 
 
-def _row(agent: Agent) -> str:
+def _other(program: Program) -> str:
+    names = [*program.commands, *program.unit_names] or [*program.services]
+    seen = ", ".join(f"`{name}`" for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    roles = ", ".join(role for role in ROLES if role in program.roles)
+    return f"| **{program.name}** (`{program.id}`) | {seen} ({program.source}) | {roles} |"
+
+
+def _row(agent: Program) -> str:
     found = [*agent.units[:3], *agent.files[:1], *agent.images[:1]] or [*agent.packages[:2], *agent.executables[:1]]
     more = len(agent.units) + len(agent.files) + len(agent.images) - len(found)
     seen = ", ".join(f"`{one}`" for one in found) + (f" and {more} more" if more > 0 else "")

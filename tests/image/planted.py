@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from exhume.host.resolve import resolve
+from exhume.host.paths import resolve
 from exhume.host.tree import LARGEST, Entry
 
 Content = str | bytes

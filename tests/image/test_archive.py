@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from exhume import budget
 from exhume.errors import ExhumeError
+from exhume.host.directory import Directory
 from exhume.host.tree import LARGEST, Entry
 from exhume.image.archive import Pass
-from exhume.image.directory import Directory
 from exhume.image.folders import Budget, Names
 from exhume.image.kept import Kept
 from exhume.image.opening import open_image

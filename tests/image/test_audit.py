@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.host.catalogue import Agent, Catalogue, Harm
+from exhume.host.catalogue import Catalogue
 from exhume.host.needs import Facts
+from exhume.host.programs import Harm, Program
 from exhume.host.service import Inventory, Restart, Service
 from exhume.image.audit import Audit, Live, Unit, audit
 from exhume.image.audit_evidence import Known, in_use, looping
@@ -22,7 +23,7 @@ DAY = 86_400.0
 WHY = "a start every 10 s makes 1 in 10 s, and the limit is 5: it never bites"
 ENDLESS = Restart("on-failure", 10.0, 5, 10.0, True, WHY)
 BOUNDED = Restart("on-failure", 0.1, 5, 10.0, False, "a start every 0.1 s makes 5 in 0.5 s, and then it ends")
-ECS = Agent(
+ECS = Program(
     id="ecs",
     name="the ECS agent",
     group="aws",
@@ -32,9 +33,11 @@ ECS = Agent(
     needed_if=((("path", "/etc/ecs/ecs.config"), ("contains", "ECS_CLUSTER=")),),
     harm=(Harm("critical", "it leaves a memory cgroup with each crash", "a test"),),
 )
-KUBELET = Agent("kubelet", "the kubelet", "kubernetes", "runs pods", "a test", units=("kubelet.service",), protected=True)
-SSM = Agent("ssm", "the SSM agent", "aws", "lets people in", "a test", units=("ssm.service",), needed_if=((("cloud", "aws"),),))
-MODEM = Agent(
+KUBELET = Program("kubelet", "the kubelet", "kubernetes", "runs pods", "a test", units=("kubelet.service",), protected=True)
+SSM = Program(
+    "ssm", "the SSM agent", "aws", "lets people in", "a test", units=("ssm.service",), needed_if=((("cloud", "aws"),),)
+)
+MODEM = Program(
     "modem",
     "ModemManager",
     "desktop",

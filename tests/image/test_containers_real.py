@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from exhume.host.catalogue import load
+from exhume.host.directory import Directory
 from exhume.image import containers
-from exhume.image.directory import Directory
 from tests.image.roots import debian
 
 pytestmark = pytest.mark.ci

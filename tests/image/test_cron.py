@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.host.directory import Directory
 from exhume.host.service import Service
 from exhume.image import cron
 from exhume.image.crontab import Job, Mistake, anacron_jobs, command_of, jobs
-from exhume.image.directory import Directory
 from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.directory import Directory
 from exhume.host.tree import LARGEST
 from exhume.image.blocks import Raw
-from exhume.image.directory import Directory
 from exhume.image.opening import open_image
 from exhume.image.partitions import Partition, partitions
 from tests.image import archives

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.image.audit_tree import audit_tree
-from exhume.image.directory import Directory
 from exhume.image.gate_image import GENERATORS, HARMFUL, UNLISTED, UNREAD, image_checks
 from exhume.image.gate_model import Check
 from exhume.image.policy import Listed, Policy, drift, first_policy

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.directory import Directory
 from exhume.host.service import Inventory, Service
 from exhume.host.tree import Entry
 from exhume.image import inventory, inventory_pods
-from exhume.image.directory import Directory
 from exhume.image.inventory import os_release, take_inventory
 from tests.image.incident import incident, link, write
 from tests.image.roots import debian

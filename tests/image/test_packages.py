@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.host.directory import Directory
 from exhume.image import rpm
-from exhume.image.directory import Directory
 from exhume.image.packages import diversions, known, owners
 from exhume.image.sqlite import Database
 from tests.examples import examples

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.host.directory import Directory
 from exhume.image import sysv
-from exhume.image.directory import Directory
 from tests.examples import examples
 from tests.image.planted import Planted
 from tests.image.roots import debian
@@ -97,7 +97,7 @@ def test_a_real_debians_scripts_are_those_that_the_generator_makes_units_of(tmp_
             (place / f"S01{name}").symlink_to(f"../init.d/{name}")
     # Both in one namespace of mounts: the overlay is nowhere else.
     reader = (
-        "import sys; from exhume.image import sysv; from exhume.image.directory import Directory\n"
+        "import sys; from exhume.image import sysv; from exhume.host.directory import Directory\n"
         "for s in sysv.read(Directory(sys.argv[1])): print(s.name, *s.pulled_by)"
     )
     (tmp_path / "reader.py").write_text(reader)

@@ -11,9 +11,9 @@ import pytest
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report
 from exhume.host import owners
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.recorder.profiles import CHECK, FEW
 from exhume.recorder.recorder import record
 from exhume.recording.recording import Recording

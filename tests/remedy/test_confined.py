@@ -11,9 +11,9 @@ import pytest
 from exhume.diagnosis.findings.cgroup_dirs_leak import CgroupDirsLeak
 from exhume.diagnosis.report import Report, as_json, from_json
 from exhume.errors import ExhumeError, Refused
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.node import Node

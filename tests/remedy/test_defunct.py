@@ -7,8 +7,8 @@ import pytest
 
 from exhume.diagnosis.findings.defunct_processes import DefunctProcesses
 from exhume.errors import Refused
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.image.policy import Listed, Policy
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent

@@ -23,9 +23,9 @@ from exhume.diagnosis.findings.memcg_leak import MemcgLeak
 from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.diagnosis.report import Report
 from exhume.errors import Refused, UsageError
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.defunct import offers, parents

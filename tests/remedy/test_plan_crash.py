@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.operations import Operations

@@ -11,9 +11,9 @@ from typing import Self
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out, plan_zombies
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.operations import Operations

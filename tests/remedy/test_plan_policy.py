@@ -3,8 +3,8 @@
 import pytest
 
 from exhume.errors import Refused
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.image.policy import Listed, Policy
 from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan

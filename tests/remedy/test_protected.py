@@ -15,15 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError, Refused
+from exhume.host.directory import Directory
+from exhume.host.programs import protected_unit
 from exhume.host.systemd.units import read_units
 from exhume.image import policy
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.plan import Planner, Wishes
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit import KEEPS, Keep
-from exhume.remedy.protected import built_in, protected
+from exhume.remedy.protected import built_in
 from exhume.remedy.protected_commands import programs
 from exhume.remedy.protected_plan import known_agents, why_not
 from exhume.remedy.protected_units import Protection
@@ -52,7 +53,7 @@ OURS = ("ecs.service", "agent.service", "a-b.service", "w@.service", "w@1.servic
     ],
 )
 def test_these_are_protected(unit: str) -> None:
-    assert protected(unit)
+    assert protected_unit(unit)
     assert built_in(unit)
 
 
@@ -61,7 +62,7 @@ def test_these_are_protected(unit: str) -> None:
     ["ecs.service", "sshdlike.service", "snapd.service", "kubeletx.service", "x-kubelet.service", "host-containers@x.service"],
 )
 def test_these_are_not(unit: str) -> None:
-    assert not protected(unit)
+    assert not protected_unit(unit)
     assert not built_in(unit, known_agents())
 
 
@@ -221,7 +222,7 @@ def test_nothing_is_started_that_a_protected_unit_would_be_stopped_for() -> None
 
 @given(st.text())
 def test_any_text_is_judged(name: str) -> None:
-    assert isinstance(protected(name), bool)
+    assert isinstance(protected_unit(name), bool)
     assert isinstance(built_in(name, known_agents()), str)
 
 

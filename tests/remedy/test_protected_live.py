@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from exhume.errors import Refused
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out
 from exhume.remedy.carry_out import Consent
 from exhume.remedy.manager import running

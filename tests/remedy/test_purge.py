@@ -7,9 +7,9 @@ import pytest
 
 from exhume.cli.purge import promise
 from exhume.host.cgroups import Hierarchy
+from exhume.host.programs import protected_unit
 from exhume.host.root import Root
 from exhume.remedy.evict import Sorted
-from exhume.remedy.protected import protected
 from exhume.remedy.purge import ACCEPTED_LOSS, MOST_EVICTED_BYTES, PurgePlan, Way, plan
 from exhume.remedy.reclaim import Limit, worst_step_bytes
 from exhume.remedy.steps.purge import most_lost_bytes, purge
@@ -244,4 +244,4 @@ def test_a_step_of_a_remedy_has_the_risk_of_its_cost_and_keeps_to_it() -> None:
     ],
 )
 def test_what_is_protected(unit: str, expected: bool) -> None:
-    assert protected(unit) is expected
+    assert protected_unit(unit) is expected

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from exhume.host import owners
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy import carry_out, journal
 from exhume.remedy.carry_out import AGAIN, Consent
 from exhume.remedy.defunct import offers

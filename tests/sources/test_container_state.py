@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.host.container_units import KNOWN, bare_image, starts
-from exhume.host.inside import names, regular, resolve
+from exhume.host.container_units import bare_image, starts
 from exhume.host.owners import Owner, owner
 from exhume.host.root import Root
+from exhume.host.systemd.unit_file import merge, parse
 from exhume.sources.container_state import Containers, ContainerState, describe
 from tests.examples import examples
 from tests.trees import Tree
@@ -357,15 +357,14 @@ def test_links_stay_inside_the_root_they_are_of(tree: Tree) -> None:
     tree.write("real/file", "inside")
     for name, target in (("absolute", "/real"), ("relative", "../../../real"), ("loop", "loop"), ("out", "/../../etc")):
         os.symlink(target, tree.path / name)
-    assert regular(root, "absolute/file", 100) == b"inside"
-    assert regular(root, "relative/file", 100) == b"inside"
-    assert list(names(root, "absolute", 9)) == ["file"]
-    assert regular(root, "loop/file", 100) is None
-    assert resolve(root, "out/passwd") == "etc/passwd"
-    assert regular(root, "out/passwd", 1 << 20) is None
-    assert regular(root, "a\0b", 100) is None
-    assert regular(root, "real", 100) is None
-    assert list(names(root, "real/file", 9)) == []
+    assert root.regular("absolute/file", 100) == b"inside"
+    assert root.regular("relative/file", 100) == b"inside"
+    assert root.first_names("absolute", 9) == ["file"]
+    assert root.regular("loop/file", 100) is None
+    assert root.regular("out/passwd", 1 << 20) is None
+    assert root.regular("a\0b", 100) is None
+    assert root.regular("real", 100) is None
+    assert root.first_names("real/file", 9) == []
 
 
 @pytest.mark.parametrize(
@@ -380,13 +379,6 @@ def test_links_stay_inside_the_root_they_are_of(tree: Tree) -> None:
 )
 def test_the_bare_image(image: str, bare: str) -> None:
     assert bare_image(image) == bare
-
-
-def test_the_table_of_agents_names_units_and_reasons() -> None:
-    for known in KNOWN:
-        assert known.units
-        assert known.why
-        assert known.names or known.images or known.labels
 
 
 json_values = st.recursive(
@@ -427,5 +419,5 @@ def test_whatever_the_files_hold_there_is_an_answer(
 
 @given(st.text(alphabet="web%inNp@.", max_size=12), st.binary(max_size=200))
 def test_any_unit_file_is_read_to_its_end(unit: str, text: bytes) -> None:
-    for start in starts(unit + ".service", b"[Service]\nExecStart=/usr/bin/docker " + text):
+    for start in starts(unit + ".service", merge([parse(b"[Service]\nExecStart=/usr/bin/docker " + text)])):
         assert start.unit == unit + ".service"

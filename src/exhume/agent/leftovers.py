@@ -15,7 +15,6 @@ from typing import Final
 
 from exhume import scratch
 from exhume.errors import ExhumeError
-from exhume.host.inside import resolve
 from exhume.host.root import Root
 from exhume.recording import layout
 from exhume.remedy import journal
@@ -148,8 +147,8 @@ def _remove(root: Root, name: str) -> None:
 def _place(root: Root, name: str) -> str | None:
     """Where it is, its directory's links followed inside the root and the last part taken as it is."""
     directory, last = os.path.split(name)
-    inside = resolve(root, directory)
-    return None if inside is None else os.path.join(root.at(inside), last)
+    inside = root.real(directory)
+    return None if inside is None else os.path.join(inside, last)
 
 
 def _there(root: Root, name: str) -> bool:

@@ -81,7 +81,7 @@ def opened(path: str, image: bool) -> "AbstractContextManager[Tree]":
         from exhume.image.opening import open_image
 
         return open_image(path)
-    from exhume.image.directory import Directory
+    from exhume.host.directory import Directory
 
     return Directory(path)
 

@@ -152,8 +152,8 @@ def _nothing(plan: "Plan", report: "Report | None") -> tuple[str, int]:
 def _plan(args: argparse.Namespace, node: "Node", report: "Report | None") -> "Plan":
     from exhume.config import load, section
     from exhume.diagnosis.findings.thresholds import Thresholds
+    from exhume.host.directory import Directory
     from exhume.host.systemd.units import read_units
-    from exhume.image.directory import Directory
     from exhume.remedy.plan import Planner, Wishes
     from exhume.remedy.protected_plan import known_agents
     from exhume.remedy.protected_units import Protection

@@ -257,7 +257,7 @@ def _connect(connection: socket.socket, root: Root) -> bool:
 def booted(root: Root) -> bool:
     """What sd_booted(3) asks."""
     try:
-        os.close(root.open_itself("run/systemd/system", os.O_PATH | os.O_DIRECTORY))
+        os.close(root.open("run/systemd/system", os.O_PATH | os.O_DIRECTORY))
     except OSError:
         return False
     return True
@@ -265,7 +265,7 @@ def booted(root: Root) -> bool:
 
 def _connect_to(connection: socket.socket, root: Root, name: str) -> None:
     """Connect by a descriptor, because a socket's address has room for a path of 107 bytes only (unix(7))."""
-    fd = root.open_itself(name, os.O_PATH)
+    fd = root.open(name, os.O_PATH)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             raise Unreadable(f"/{name} is not a socket")

@@ -1,88 +1,25 @@
-"""The catalogue of platform agents: what an agent is, how it is recognised, what needs it, what harm it is known for.
-
-The facts are data, in agents/*.toml, each with its source. Reading them checks every key, so that a mistake is named by
-its place.
-"""
+"""Which program of the catalogue a service is: by its unit's name, its file, its image, what it runs, or its package."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
 
-from exhume.host.needs import Condition, Facts
+from exhume.host.programs import Program, every, is_glob
 from exhume.host.service import Service
-
-Severity = Literal["info", "warning", "critical"]
-
-
-@dataclass(frozen=True, slots=True)
-class Harm:
-    severity: Severity
-    text: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Off:
-    """How to turn it off: units to stop and disable, a switch in its configuration, packages to leave out of the image."""
-
-    units: tuple[str, ...] = ()
-    config: str = ""
-    packages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    id: str
-    name: str
-    group: str
-    """The file that it stands in: aws, gpu, kubernetes ..."""
-    purpose: str
-    source: str
-    """Where its names come from."""
-    units: tuple[str, ...] = ()
-    """Of units, with globs."""
-    packages: tuple[str, ...] = ()
-    executables: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    """Repositories of container images, with globs, without registry of the default kind, tag and digest."""
-    files: tuple[str, ...] = ()
-    """Crontabs and scripts of cron that belong to it, with globs."""
-    sockets: tuple[str, ...] = ()
-    """Where those who use it connect to: a path, or tcp:PORT."""
-    needed_if: tuple[Condition, ...] = ()
-    """Empty if nothing that can be looked up tells who needs it."""
-    needless: bool = False
-    """Whether nothing on a server needs it; then there are no conditions."""
-    harm: tuple[Harm, ...] = ()
-    off: Off = Off()
-    protected: bool = False
-    """Never a target: without it the node, its network, or the way to it is lost."""
-
-    def needed(self, facts: Facts) -> str | None:
-        """Why it is needed, as the end of a sentence, or None if nothing that is known needs it."""
-        return next((reason for condition in self.needed_if if (reason := facts.holds(condition))), None)
-
-    def undecided(self, facts: Facts) -> bool:
-        """Whether something may need it that these facts cannot tell: an image at rest does not know its cloud."""
-        if not self.needed_if:
-            return not self.needless
-        return self.needed(facts) is None and any(not facts.decides(condition) for condition in self.needed_if)
 
 
 class Catalogue:
-    """All agents, looked up by what a service is called, where it lies, what it runs, and which package brought it."""
+    """The programs that images start by themselves (agents), looked up by a service."""
 
-    def __init__(self, agents: Iterable[Agent]) -> None:
-        self.agents = {agent.id: agent for agent in agents}
+    def __init__(self, programs: Iterable[Program]) -> None:
+        self.agents = {program.id: program for program in programs if program.purpose}
         self._units = _Names((agent, agent.units) for agent in self.agents.values())
         self._files = _Names((agent, agent.files) for agent in self.agents.values())
         self._images = _Names((agent, agent.images) for agent in self.agents.values())
         self._executables = _Names((agent, agent.executables) for agent in self.agents.values())
         self._packages = _Names((agent, agent.packages) for agent in self.agents.values())
 
-    def recognise(self, service: Service) -> Agent | None:
+    def recognise(self, service: Service) -> Program | None:
         """By its name first, its package last: a package may bring several services."""
         found = None
         if service.name.endswith(_UNIT_ENDS):
@@ -101,7 +38,7 @@ class Catalogue:
 _UNIT_ENDS = (".service", ".socket", ".timer", ".path", ".mount", ".automount", ".target", ".slice", ".swap", ".device")
 
 
-def _first(found: Iterable[Agent | None]) -> Agent | None:
+def _first(found: Iterable[Program | None]) -> Program | None:
     return next((agent for agent in found if agent is not None), None)
 
 
@@ -122,9 +59,9 @@ def program(line: str) -> str:
 class _Names:
     """Names and globs to agents. A glob is compiled only if what stands before its first star fits: there are hundreds."""
 
-    def __init__(self, names: Iterable[tuple[Agent, tuple[str, ...]]]) -> None:
-        self._exact: dict[str, Agent] = {}
-        self._globs: list[tuple[str, str, Agent]] = []
+    def __init__(self, names: Iterable[tuple[Program, tuple[str, ...]]]) -> None:
+        self._exact: dict[str, Program] = {}
+        self._globs: list[tuple[str, str, Program]] = []
         for agent, patterns in names:
             for pattern in patterns:
                 if is_glob(pattern):
@@ -132,7 +69,7 @@ class _Names:
                 else:
                     self._exact.setdefault(pattern, agent)
 
-    def find(self, name: str) -> Agent | None:
+    def find(self, name: str) -> Program | None:
         if not name:
             return None
         if name in self._exact:
@@ -141,17 +78,10 @@ class _Names:
         return next((agent for _, pattern, agent in fitting if fnmatchcase(name, pattern)), None)
 
 
-def is_glob(pattern: str) -> bool:
-    return any(character in pattern for character in "*?[")
-
-
 def overlap(one: str, other: str) -> bool:
     """Whether a name can be seen that both patterns match, as far as each is tried on the other with its stars taken out."""
     return fnmatchcase(other.replace("*", "x"), one) or fnmatchcase(one.replace("*", "x"), other)
 
 
-def load(more: Iterable[str] = ()) -> Catalogue:
-    """The catalogue that comes with exhume, and files of the same form that add to it; a later agent replaces one of its id."""
-    from exhume.host.catalogue_file import read
-
-    return Catalogue(read(more))
+def load() -> Catalogue:
+    return Catalogue(every())

@@ -10,76 +10,29 @@
 | one unit file runs that image | 0.7 |
 """
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from exhume.host.inside import names, regular
+from exhume.host.directory import Directory
 from exhume.host.owners import Owner
+from exhume.host.programs import Starts, commands, services, with_role
 from exhume.host.root import Root
-from exhume.text import decode
+from exhume.host.systemd import names
+from exhume.host.systemd.fragments import Fragments
+from exhume.host.systemd.places import QUADLETS, read_layout, search_path
+from exhume.host.systemd.specifiers import expand
+from exhume.host.systemd.unit_file import Sections, merge, split
 
-# Where unit files are, the first of a name counts (systemd.unit(5)); quadlets, of which podman makes units (quadlet(5)).
-_PLACES = (
-    "etc/systemd/system",
-    "run/systemd/system",
-    "run/systemd/generator",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-)
-_QUADLETS = ("etc/containers/systemd", "run/containers/systemd", "usr/share/containers/systemd")
-_MOST_FILES, _LARGEST_FILE = 4000, 256 << 10
-
-# The units that do as they are told: to name them as the one who asked would be to blame the messenger.
-HANDS = frozenset({"init.scope", "docker.service", "containerd.service", "crio.service", "podman.service", "buildkit.service"})
-
-# The unit the kubelet runs in, by distribution: kubeadm and clouds, k3s, rke2, microk8s, k0s.
-_KUBELETS = (
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "snap.microk8s.daemon-kubelite.service",
-    "k0sworker.service",
-    "k0scontroller.service",
-)
-_ECS = ("ecs.service", "amazon-ecs-agent.service")
-
-
-class Known(NamedTuple):
-    """An agent that is known to be started by a unit which does not name it in its unit file."""
-
-    names: tuple[str, ...]
-    images: tuple[str, ...]
-    """Without registry and tag."""
-    labels: tuple[str, ...]
-    units: tuple[str, ...]
-    why: str
-
-
-KNOWN = (
-    # ecs-init/config/common.go of amazon-ecs-agent: AgentContainerName, AgentImageName. It removes the old container and
-    # makes a new one at each start (RemoveExistingAgentContainer), so the id changes with every crash.
-    Known(
-        ("ecs-agent",),
-        ("amazon/amazon-ecs-agent", "ecs/amazon-ecs-agent"),
-        (),
-        _ECS,
-        "it is the ECS agent, which ecs-init runs",
-    ),
-    # agent/engine/docker_task_engine.go: what the agent labels the containers of tasks with.
-    Known((), (), ("com.amazonaws.ecs.task-arn",), _ECS, "it is of an ECS task, and those the ECS agent asks for"),
-)
-
-_CLIENTS = frozenset({"docker", "podman", "nerdctl"})
-_COMPOSERS = frozenset({"docker-compose", "podman-compose"})
+_MOST_UNITS = 4000
+_STARTS = ("ExecStartPre", "ExecStart", "ExecStartPost")
 _STARTERS = frozenset({"run", "create", "start", "restart"})
 _SEPARATORS = frozenset({";", "&&", "||", "|", "&"})
-_CONTINUED = re.compile(rb"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
-_QUOTES = str.maketrans("\"'", "  ")
+_DEEPEST = 4  # shells in shells
+_ANY = "\0"
+"""Stands for the instance of a template, which only the container's name tells."""
 _IMAGE = re.compile(r"^(?:[^/]*[.:][^/]*/|localhost/)?(?P<name>[^@]*?)(?::[^:/@]*)?(?:@.*)?$")
 
 
@@ -118,17 +71,17 @@ class Units:
     def asked_for(self, owner: Owner, name: str, image: str, labels: Mapping[str, str], pod: str) -> Asked:
         """The unit that asked for a container, of which the runtime knows this much."""
         unit = labels.get("PODMAN_SYSTEMD_UNIT", "")
-        if owner.unit and owner.unit not in HANDS:
+        if owner.unit and owner.unit not in services("runtime"):
             return Asked(owner.unit, 1.0, f"its cgroup lies in {owner.unit}")
-        if unit and unit not in HANDS:
+        if unit and unit not in services("runtime"):
             return Asked(unit, 0.97, "podman's label PODMAN_SYSTEMD_UNIT says so")
         if owner.pod or pod or "io.kubernetes.pod.name" in labels:
-            return self._known(_KUBELETS, "it is of a pod, and those the kubelet asks for")
-        if owner.runtime == "ecs":
-            return self._known(_ECS, "its cgroup is where the ECS agent puts tasks")
+            return self._known(services("kubelet"), "it is of a pod, and those the kubelet asks for")
+        if owner.runtime and (known := self._by_table(lambda known: known.runtime == owner.runtime)):
+            return known
         return (
             self._by_name(name)
-            or self._by_table(name, image, labels)
+            or self._by_table(lambda known: _is_of(known, name, bare_image(image), labels))
             or self._by_project(labels)
             or self._by_image(image)
             or Asked()
@@ -151,12 +104,9 @@ class Units:
             return Asked(found[0], 0.9, f"the unit file of {found[0]} starts a container {name}")
         return Asked(found[0], 0.9 / len(found), f"a container {name} is started by the unit files of {', '.join(found[:4])}")
 
-    def _by_table(self, name: str, image: str, labels: Mapping[str, str]) -> Asked | None:
-        bare = bare_image(image)
-        for known in KNOWN:
-            if name in known.names or bare in known.images or any(label in labels for label in known.labels):
-                return self._known(known.units, known.why)
-        return None
+    def _by_table(self, fits: Callable[[Starts], bool]) -> Asked | None:
+        known = ((program, known) for program in with_role("starts-containers") for known in program.starts if fits(known))
+        return next((self._known(program.services, known.why) for program, known in known), None)
 
     def _by_project(self, labels: Mapping[str, str]) -> Asked | None:
         project = labels.get("com.docker.compose.project", "")
@@ -175,37 +125,32 @@ class Units:
         return Asked(found[0], 0.7, f"the unit file of {found[0]} runs the image {image}") if len(found) == 1 else None
 
     @cached_property
-    def files(self) -> dict[str, bytes]:
-        """Unit files and quadlets by the name of their unit, drop-ins at their end; what is masked starts nothing."""
-        found: dict[str, bytes] = {}
-        dropped: list[tuple[str, bytes]] = []
-        left = _MOST_FILES
-        for place in (*_PLACES, *_QUADLETS):
-            ending = ".container" if place in _QUADLETS else ".service"
-            for name in sorted(names(self._root, place, left)):
-                left -= 1
-                if name.endswith(ending):
-                    unit = name.removesuffix(ending) + ".service"
-                    if unit not in found:
-                        found[unit] = regular(self._root, f"{place}/{name}", _LARGEST_FILE) or b""
-                elif name.endswith(".service.d"):
-                    for drop_in in sorted(names(self._root, f"{place}/{name}", left)):
-                        left -= 1
-                        if drop_in.endswith(".conf"):
-                            text = regular(self._root, f"{place}/{name}/{drop_in}", _LARGEST_FILE)
-                            dropped.append((name.removesuffix(".d"), text or b""))
-        for unit, text in dropped:
-            if found.get(unit):
-                found[unit] += b"\n" + text
-        return {unit: text for unit, text in found.items() if text}
+    def files(self) -> dict[str, Sections]:
+        """Services and quadlets by the name of their unit, with their drop-ins; what is masked starts nothing."""
+        with Directory(self._root.path) as tree:
+            fragments = Fragments(tree, read_layout(tree, search_path(tree)))
+            services = {fragments.canonical(name) for name in fragments.known() if names.kind(name) == "service"}
+            units = [unit for unit in sorted(services) if not fragments.masked(unit)][:_MOST_UNITS]
+            found = {unit: fragments.merged(unit) for unit in units}
+            for place in QUADLETS:
+                for name in tree.names(place)[: _MOST_UNITS - len(found)]:
+                    unit = name.removesuffix(".container") + ".service"
+                    if name.endswith(".container") and unit not in services:
+                        drop_ins = fragments.chosen([f"{place}/{name}.d"])
+                        found.setdefault(unit, merge(fragments.text(path) for path in (f"{place}/{name}", *drop_ins)))
+        return found
 
     @cached_property
     def starts(self) -> list[Start]:
-        return [start for unit, text in self.files.items() for start in starts(unit, text)]
+        return [start for unit, sections in self.files.items() for start in starts(unit, sections)]
 
     @cached_property
     def composes(self) -> list[Compose]:
-        return [compose for unit, text in self.files.items() for compose in composes(unit, text)]
+        return [compose for unit, sections in self.files.items() for compose in composes(unit, sections)]
+
+
+def _is_of(known: Starts, name: str, image: str, labels: Mapping[str, str]) -> bool:
+    return name in known.containers or image in known.images or any(label in labels for label in known.labels)
 
 
 def bare_image(image: str) -> str:
@@ -214,18 +159,16 @@ def bare_image(image: str) -> str:
     return match["name"] if match is not None else ""
 
 
-def starts(unit: str, text: bytes) -> Iterator[Start]:
-    """The containers that a unit file starts, whether by itself or through a shell."""
-    for section, key, value in settings(text):
-        if section == "Container" and key == "ContainerName":
-            yield Start(unit, specified(unit, value), frozenset())
-        elif section == "Container" and key == "Image":
-            yield Start(unit, specified(unit, "systemd-%N"), frozenset({value}))
-        elif section == "Service" and key.startswith("ExecStart"):
-            words = _words(unit, value)
-            for at, word in enumerate(words):
-                if word.rsplit("/", 1)[-1] in _CLIENTS:
-                    yield from _started(unit, _until_separator(words[at + 1 :]))
+def starts(unit: str, sections: Sections) -> Iterator[Start]:
+    """The containers that a unit starts, whether by itself or through a shell."""
+    if name := sections.last("Container", "ContainerName"):
+        yield Start(unit, _expand(name, unit), frozenset())
+    if image := sections.last("Container", "Image"):
+        yield Start(unit, _expand("systemd-%N", unit), frozenset({image}))
+    for words in _commands(unit, sections):
+        for at, word in enumerate(words):
+            if posixpath.basename(word) in commands("docker-cli"):
+                yield from _started(unit, _until_separator(words[at + 1 :]))
 
 
 def _started(unit: str, words: list[str]) -> Iterator[Start]:
@@ -249,57 +192,40 @@ def _started(unit: str, words: list[str]) -> Iterator[Start]:
     yield Start(unit, name, everything)
 
 
-def composes(unit: str, text: bytes) -> Iterator[Compose]:
-    directory, commands = "", []
-    for section, key, value in settings(text):
-        if section == "Service" and key == "WorkingDirectory":
-            directory = specified(unit, value).lstrip("-").rstrip("/")
-        elif section == "Service" and key.startswith("ExecStart"):
-            words = _words(unit, value)
-            programs = [word.rsplit("/", 1)[-1] for word in words]
-            if _COMPOSERS.intersection(programs) or ("compose" in words and _CLIENTS.intersection(programs)):
-                commands.append(frozenset(words))
-    for command in commands:
-        yield Compose(unit, directory, command)
+def composes(unit: str, sections: Sections) -> Iterator[Compose]:
+    directory = _expand(sections.last("Service", "WorkingDirectory"), unit).lstrip("-").rstrip("/")
+    for words in _commands(unit, sections):
+        programs = {posixpath.basename(word) for word in words}
+        if programs & commands("compose") or ("compose" in words and programs & commands("docker-cli")):
+            yield Compose(unit, directory, frozenset(words))
 
 
-def settings(text: bytes) -> Iterator[tuple[str, str, str]]:
-    """(section, key, value) of a unit file, continued lines joined (systemd.syntax(7))."""
-    section = ""
-    for raw in _CONTINUED.sub(b" ", text).split(b"\n"):
-        line = decode(raw).strip()
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif line and line[0] not in "#;" and "=" in line:
-            key, _, value = line.partition("=")
-            yield section, key.strip(), value.strip()
+def _commands(unit: str, sections: Sections) -> Iterator[list[str]]:
+    """The words of each command line; those of a script that is given to a shell among them."""
+    for line in (line for key in _STARTS for line in sections.lines("Service", key)):
+        yield [_expand(word, unit) for word in _words(line, _DEEPEST)]
 
 
-def specified(unit: str, text: str) -> str:
-    """With the specifiers that the unit's name alone decides (systemd.unit(5)); %i of a template stays, to be matched."""
-    stem = unit.rsplit(".", 1)[0]
-    prefix, _, instance = stem.partition("@")
-    for specifier, value in (("%n", unit), ("%N", stem), ("%p", prefix), ("%i", instance), ("%I", instance)):
-        if value and not (value.endswith(("@", "@.service"))):
-            text = text.replace(specifier, value)
-    return text
+def _words(text: str, depth: int) -> Iterator[str]:
+    for word in split(text):
+        if depth and any(space in word for space in " \t\n"):
+            yield from _words(word.replace(";", " ; "), depth - 1)
+        else:
+            yield word
+
+
+def _expand(text: str, unit: str) -> str:
+    return expand(text, names.with_instance(unit, _ANY) if names.form(unit) == "template" else unit)
 
 
 def _instance(start: Start, name: str) -> str:
     """The unit, if it starts a container of that name: of a template, the instance that would."""
     if start.container == name:
         return start.unit
-    template, at, ending = start.unit.partition("@.")
-    if not at or not re.search("%[iInN]", start.container):
+    if _ANY not in start.container:
         return ""
-    parts = re.split("(%[iInN])", start.container)
-    forms = {"%i": "(.+)", "%I": "(.+)", "%N": f"{re.escape(template)}@(.+)", "%n": f"{re.escape(template)}@(.+)\\.{ending}"}
-    match = re.fullmatch("".join(forms.get(part, re.escape(part)) for part in parts), name)
-    return f"{template}@{match[1]}.{ending}" if match is not None and len(set(match.groups())) == 1 else ""
-
-
-def _words(unit: str, value: str) -> list[str]:
-    return specified(unit, value.translate(_QUOTES).replace(";", " ; ")).split()
+    match = re.fullmatch("(.+)".join(map(re.escape, start.container.split(_ANY))), name)
+    return names.with_instance(start.unit, match[1]) if match is not None and len(set(match.groups())) == 1 else ""
 
 
 def _until_separator(words: list[str]) -> list[str]:

@@ -9,31 +9,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from exhume.host.programs import Condition, Program, services
 from exhume.host.service import Service
 from exhume.host.tree import Tree
 from exhume.text import decode
 
-VOCABULARY = {
-    "always": "needed on every node; the value says why",
-    "unit_active": "a unit, cron line, pod or container of this name (a glob) runs, or will start by itself",
-    "path": "this file or directory is there",
-    "contains": "with `path`: a line of the file that is no comment matches this regular expression",
-    "filled": "the directory has something in it, or the file has a line that is no comment",
-    "kubernetes": "the node runs a kubelet (or k3s, rke2, microk8s)",
-    "cloud": "the node runs in this cloud: aws, gcp, azure or oracle",
-    "hardware": "the node has it: nvidia, nvswitch, infiniband, efa, fibre-channel, modem or battery",
-    "mount": "a file system of this type (a glob) is mounted, or stands in /etc/fstab",
-    "used": "something is connected to this socket (a path, or tcp:PORT)",
-}
-CLOUDS = ("aws", "gcp", "azure", "oracle")
-HARDWARE = ("nvidia", "nvswitch", "infiniband", "efa", "fibre-channel", "modem", "battery")
 _ONLY_LIVE = ("cloud", "hardware", "mount", "used")
-
-_KUBELETS = ("kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")
-_MICROK8S = "snap.microk8s.daemon-kubelite.service"
-
-Condition = tuple[tuple[str, str], ...]
-"""Words of VOCABULARY with their values, all of which must hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +37,16 @@ class Facts:
         words = dict(condition)
         reasons = [self._reason(word, value, words) for word, value in condition if word != "contains"]
         return " and ".join(reasons) if reasons and all(reasons) else ""
+
+    def need(self, program: Program) -> str | None:
+        """Why a program is needed here, as the end of a sentence, or None if nothing that is known needs it."""
+        return next((reason for condition in program.needed_if if (reason := self.holds(condition))), None)
+
+    def undecided(self, program: Program) -> bool:
+        """Whether something may need it that these facts cannot tell: an image at rest does not know its cloud."""
+        if not program.needed_if:
+            return not program.needless
+        return self.need(program) is None and any(not self.decides(condition) for condition in program.needed_if)
 
     def decides(self, condition: Condition) -> bool:
         """Whether these facts are enough to say that the condition does not hold."""
@@ -96,9 +87,9 @@ def _lines(text: bytes) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", ";", "//"))]
 
 
-def facts(tree: Tree, services: Iterable[Service], used: Collection[str] = ()) -> Facts:
+def facts(tree: Tree, started: Iterable[Service], used: Collection[str] = ()) -> Facts:
     """Of a tree and what starts in it. The live root has /proc and /sys; an image has neither, and is not judged by them."""
-    units = frozenset(service.name for service in services if service.starts)
+    units = frozenset(service.name for service in started if service.starts)
 
     def filled(path: str) -> bool:
         entry = tree.entry(path)
@@ -112,7 +103,7 @@ def facts(tree: Tree, services: Iterable[Service], used: Collection[str] = ()) -
         read=tree.read,
         units=units,
         live=tree.live,
-        kubernetes=bool(units & {*_KUBELETS, _MICROK8S}),
+        kubernetes=not units.isdisjoint(services("kubelet")),
         cloud=_cloud(tree) if tree.live else "",
         hardware=_hardware(tree) if tree.live else frozenset(),
         mounts=_mounts(tree),

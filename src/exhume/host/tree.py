@@ -9,9 +9,6 @@ from typing import Literal, Protocol
 LARGEST = 1 << 20
 """The largest file that is taken in: unit files, crontabs and manifests are far below it."""
 
-MOST_LINKS = 40
-"""As many links as the kernel follows in one path (MAXSYMLINKS, include/linux/namei.h)."""
-
 MOST_NAMES = 1 << 16
 """Of one directory, the first in order: more files than that in one place are an accident or an attack, and it is said."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from exhume.host.resolve import LONGEST, decode
+from exhume.host.paths import LONGEST, decode
 from exhume.host.tree import LARGEST, Entry, complain
 from exhume.image.folders import Budget, Folder, Leaf, find, folder_at
 from exhume.image.places import matters, wanted

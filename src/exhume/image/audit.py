@@ -8,8 +8,9 @@ from datetime import date
 from typing import Literal
 
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING
-from exhume.host.catalogue import Agent, Catalogue
+from exhume.host.catalogue import Catalogue
 from exhume.host.needs import Facts
+from exhume.host.programs import Program
 from exhume.host.service import Inventory, Service
 from exhume.image.audit_evidence import Known, crash_loop, looping
 from exhume.image.audit_judge import PODS, Judgement, active, clause, endless_restart, held_back, judge, needing, needs_of
@@ -46,7 +47,7 @@ class Live:
 class Unit:
     service: Service
     known: Known
-    agent: Agent | None
+    agent: Program | None
     judgement: Judgement
     reasons: tuple[str, ...]
 
@@ -144,12 +145,12 @@ def _runners(services: Iterable[Service]) -> dict[str, list[str]]:
     return found
 
 
-def opinion(agent: Agent, facts: Facts) -> Known:
+def opinion(agent: Program, facts: Facts) -> Known:
     """What the catalogue thinks of an agent on this image: whether it is needed here, and what harm it can come to.
 
     A warning is only a harm where it is certain that nothing needs it; what is merely worth knowing is none.
     """
-    needed, undecided = agent.needed(facts), agent.undecided(facts)
+    needed, undecided = facts.need(agent), facts.undecided(agent)
     harms = [harm for harm in agent.harm if harm.severity == "critical" or (harm.severity == "warning" and not undecided)]
     sure = bool(agent.needed_if) and needed is None and not undecided
     return Known(
@@ -162,7 +163,7 @@ def opinion(agent: Agent, facts: Facts) -> Known:
     )
 
 
-def _wanted(agent: Agent) -> str:
+def _wanted(agent: Program) -> str:
     """What would have to be there, in a few words."""
     words = {
         "always": "",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exhume.host.programs import services
 from exhume.host.service import Service
 from exhume.image.policy import Listed
 from exhume.sources.unit_life import Life
@@ -16,8 +17,6 @@ DAY_S = 86_400.0
 IDLE_CPU_S_A_DAY = 1.0
 """What a daemon that waits for a connection which never comes may use: a timer here and there."""
 
-# Whom every service is connected to: its log and the bus. That proves no use.
-_ANYBODYS = (INIT, "systemd-journald.service", "dbus.service", "dbus-broker.service")
 _MOST_NAMED = 4
 
 
@@ -79,7 +78,7 @@ def in_use(known: Known) -> str:
     if known.sockets is None:
         return ""
     for end in known.sockets.listening:
-        peers = [name for name in end.peers if name not in _ANYBODYS]
+        peers = [name for name in end.peers if not _anybodys(name)]
         if peers:
             return f"{names(peers)} {'are' if len(peers) > 1 else 'is'} connected to {printable(end.address)}"
         if end.remotes:
@@ -108,7 +107,7 @@ def proven_idle(service: Service, known: Known) -> str:
         return f"it has been failed{lasting(life.since_s)}, {ending(life) or 'not running'}, and nothing has missed it"
     if life.active != "active" or life.since_s < DAY_S or life.cpu_s < 0 or sockets is None or not sockets.listening:
         return ""
-    if sockets.outgoing or any(name not in _ANYBODYS for name in sockets.talks_to):
+    if sockets.outgoing or any(not _anybodys(name) for name in sockets.talks_to):
         return ""  # it works for somebody elsewhere
     never = all(end.protocol == "unix" and end.made_s >= 0 and end.touched_s < 0 for end in sockets.listening)
     if not never or life.cpu_s > IDLE_CPU_S_A_DAY * life.since_s / DAY_S:
@@ -136,3 +135,8 @@ def lasting(seconds: float) -> str:
             count = int(seconds / size)
             return f" for {count:,} {name}{'s' * (count > 1)}"
     return f" for {seconds:.0f} s"
+
+
+def _anybodys(unit: str) -> bool:
+    """Whom every service is connected to: its log and the bus. That proves no use."""
+    return unit == INIT or unit in services("everyone-connects")

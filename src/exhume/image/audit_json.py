@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from exhume.host.catalogue import Agent
+from exhume.host.programs import Program
 from exhume.image.audit import Audit, Unit, told
 from exhume.image.audit_scope import kept
 from exhume.sources.unit_life import Life
@@ -91,7 +91,7 @@ def _unit(unit: Unit) -> dict[str, Any]:
     }
 
 
-def _agent(agent: Agent) -> dict[str, Any]:
+def _agent(agent: Program) -> dict[str, Any]:
     return {
         "id": agent.id,
         "name": agent.name,

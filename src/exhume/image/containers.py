@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from exhume.host.commands import shown
+from exhume.host.programs import paths
 from exhume.host.service import Restart, Service
 from exhume.host.tree import Tree, complain
 from exhume.image import quadlet
@@ -16,10 +17,6 @@ from exhume.image.container_stores import CONTAINERD, MOST, containerd, podman
 from exhume.image.document import Malformed, at, from_json, string, words
 from exhume.image.sysv import UNITS
 from exhume.text import decode, from_path, printable
-
-_DOCKERDS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/opt/bin/dockerd")
-_CONTAINERDS = ("/usr/bin/containerd", "/usr/local/bin/containerd", "/opt/bin/containerd")
-_PODMANS = ("/usr/bin/podman", "/usr/local/bin/podman")
 
 OWN_CGROUP = "it has a cgroup of its own, and a new one with every restart"
 
@@ -32,7 +29,7 @@ def read(tree: Tree) -> list[Service]:
 def _docker(tree: Tree) -> Iterator[Service]:
     settings = _json(tree, "/etc/docker/daemon.json")
     root = string(at(settings, "data-root")) or string(at(settings, "graph")) or "/var/lib/docker"
-    absent = "" if any(tree.entry(path) for path in _DOCKERDS) else "no dockerd is installed on this image"
+    absent = "" if any(tree.entry(path) for path in paths("dockerd")) else "no dockerd is installed on this image"
     notes = ("live-restore is on: it goes on while dockerd is stopped",) if at(settings, "live-restore") is True else ()
     place = f"{root.rstrip('/')}/containers"
     for name in tree.names(place)[:MOST]:
@@ -81,7 +78,7 @@ def docker_restart(rule: str, retries: int) -> Restart:
 
 
 def _podman(tree: Tree) -> Iterator[Service]:
-    absent = "" if any(tree.entry(path) for path in _PODMANS) else "no podman is installed on this image"
+    absent = "" if any(tree.entry(path) for path in paths("podman")) else "no podman is installed on this image"
     boot = _wanted(tree, "podman-restart.service")
     # Which policies it starts is in its command, and has become more with time.
     unit = next((text for place in UNITS if (text := tree.read(f"{place}/podman-restart.service"))), b"")
@@ -124,7 +121,7 @@ def podman_restart(rule: str, retries: int) -> Restart:
 
 def _containerd(tree: Tree) -> Iterator[Service]:
     """Labels of containerd's restart monitor (runtime/restart/restart.go), which looks every 10 s; nerdctl sets them."""
-    absent = "" if any(tree.entry(path) for path in _CONTAINERDS) else "no containerd is installed on this image"
+    absent = "" if any(tree.entry(path) for path in paths("containerd")) else "no containerd is installed on this image"
     for name, image, labels in containerd(tree):
         wanted = labels.get("containerd.io/restart.status", "")
         if not wanted:

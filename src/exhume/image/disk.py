@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Final
 
 from exhume.errors import ExhumeError, UsageError
-from exhume.host.resolve import LONGEST, decode, resolve
+from exhume.host.paths import LONGEST, decode, resolve
 from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.image.blocks import Blocks, Part, blocks_of
 from exhume.image.ext4 import MOUNT, ROOT, Ext4, Inode, is_ext

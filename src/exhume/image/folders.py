@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from exhume.host.resolve import decode, resolve
+from exhume.host.paths import decode, resolve
 from exhume.host.tree import MOST_NAMES, Entry, complain
 
 MOST_KEPT: Final = 128 << 20

@@ -1,6 +1,6 @@
 """An archive that has been read, as a Tree: everything is asked of memory."""
 
-from exhume.host.resolve import resolve
+from exhume.host.paths import resolve
 from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
 from exhume.image.folders import Folder, Leaf, find, lookup
 from exhume.image.places import links_matter, wanted

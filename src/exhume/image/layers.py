@@ -7,10 +7,10 @@ may have any order in it.
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from exhume.host.resolve import decode
+from exhume.host.directory import Directory
+from exhume.host.paths import decode
 from exhume.host.tree import LARGEST
 from exhume.image.archive import Layer, Pass, hide
-from exhume.image.directory import Directory
 from exhume.image.folders import Budget, Folder, put_over
 from exhume.image.kept import Kept
 from exhume.image.manifests import clean, layer_names

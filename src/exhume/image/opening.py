@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from exhume import budget
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.directory import Directory
 from exhume.host.tree import Tree
 from exhume.image.archive import Pass
-from exhume.image.directory import Directory
 from exhume.image.disk import open_disk
 from exhume.image.folders import MOST_KEPT, Budget
 from exhume.image.kept import Kept

@@ -3,13 +3,12 @@
 from exhume.host.commands import shown
 from exhume.host.service import Service
 from exhume.host.systemd.manager import Defaults, read_defaults
+from exhume.host.systemd.places import QUADLETS
 from exhume.host.systemd.start_limit import restart
 from exhume.host.systemd.unit_file import Sections, merge, parse
 from exhume.host.tree import Tree
 from exhume.text import from_path
 
-# In this order; the first file of a name wins. podman-systemd.unit(5), "Podman rootful unit search path".
-PLACES = ("/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd")
 _GENERATORS = tuple(
     f"{place}/podman-system-generator"
     for place in (
@@ -28,7 +27,7 @@ def read(tree: Tree) -> list[Service]:
     generated = any(tree.entry(path) for path in _GENERATORS)
     defaults = read_defaults(tree)
     found: dict[str, Service] = {}
-    for place in PLACES:
+    for place in QUADLETS:
         for name in tree.names(place):
             stem, dot, ending = name.rpartition(".")
             if dot + ending not in _KINDS or not stem or name in found or len(found) >= MOST:

@@ -7,7 +7,7 @@ ndb, are not read, and that is said.
 
 import struct
 
-from exhume.host.resolve import LONGEST
+from exhume.host.paths import LONGEST
 from exhume.host.tree import Tree, complain
 from exhume.image.sqlite import Database
 

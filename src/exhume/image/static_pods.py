@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from exhume.host.commands import shown
+from exhume.host.programs import paths, with_role
 from exhume.host.service import Restart, Service
 from exhume.host.tree import Tree, complain
 from exhume.image.document import LARGEST, Malformed, at, parse, string, words
@@ -22,19 +23,13 @@ _CONFIGS = (
     "/etc/kubernetes/kubelet/config.json",
 )
 _FLAG_FILES = ("/etc/default/kubelet", "/etc/sysconfig/kubelet", "/var/lib/kubelet/kubeadm-flags.env")
-_KUBELETS = ("/usr/bin/kubelet", "/usr/local/bin/kubelet", "/opt/bin/kubelet", "/usr/local/sbin/kubelet", "/snap/bin/kubelet")
-# Their kubelet is inside of them: k3s docs, "Static pods"; rke2's agent data directory.
-_BUNDLED = {
-    "k3s": (("/usr/local/bin/k3s", "/usr/bin/k3s"), "/var/lib/rancher/k3s/agent/pod-manifests"),
-    "rke2": (("/usr/local/bin/rke2", "/usr/bin/rke2"), "/var/lib/rancher/rke2/agent/pod-manifests"),
-}
 MOST_PODS = 1000
 MOST_BYTES = 1 << 20
 """Of all manifests in one place: real ones have a few thousand each, and YAML is slow to read."""
 
 
 def read(tree: Tree) -> list[Service]:
-    kubelet = next((path for path in _KUBELETS if tree.entry(path)), "")
+    kubelet = next((path for path in paths("kubelet") if tree.entry(path)), "")
     found: list[Service] = []
     seen: set[str | None] = set()
     for place, why in _places(tree, bool(kubelet)):
@@ -62,9 +57,9 @@ def _places(tree: Tree, kubelet: bool) -> list[tuple[str, str]]:
     if DEFAULT not in places:
         # With a configuration that names no place the kubelet reads none; without any, kubeadm would name this one.
         found.append((DEFAULT, absent or (f"{configs[0]} names no staticPodPath" if configs else "")))
-    for programs, place in _BUNDLED.values():
-        if any(tree.entry(program) for program in programs):
-            found.append((place, ""))
+    # The kubelet of k3s and rke2 is inside of them.
+    bundled = [program for program in with_role("kubelet") if program.static_pods]
+    found += [(one.static_pods, "") for one in bundled if any(tree.entry(path) for path in one.executables)]
     return found
 
 

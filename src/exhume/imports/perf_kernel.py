@@ -1,5 +1,6 @@
 """Whether a perf.data was recorded by the kernel that runs here: only then do its symbols fit the addresses in it."""
 
+import os
 import struct
 import time
 from typing import Final
@@ -66,7 +67,7 @@ def build_id_of(notes: bytes) -> bytes:
 def address_of(root: Root, name: bytes) -> int:
     """Of a symbol that is among the first in kallsyms, as _text and _stext are; 0 if it is not shown."""
     try:
-        with open(root.at("proc/kallsyms"), "rb") as file:
+        with open(root.open("proc/kallsyms", os.O_RDONLY), "rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
         raise unreadable("proc/kallsyms", error) from None

@@ -6,6 +6,8 @@ from typing import Final
 
 CGROUP: Final = (0x27E0EB, 0x63677270)
 """CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of include/uapi/linux/magic.h."""
+PROC: Final = 0x9FA0
+"""PROC_SUPER_MAGIC of the same file."""
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 

@@ -8,11 +8,12 @@ import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 from typing import Final
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+from exhume.host.children import die_with_parent
+
+_PR_SET_NAME = 15  # include/uapi/linux/prctl.h
 PACKAGE: Final = "exhume.lab.works"
 PARENT: Final = "EXHUME_LAB_PARENT"
 """In the environment of a program: who started it."""
@@ -28,13 +29,6 @@ def on_core(core: int, priority: int = 0) -> None:
     os.sched_setaffinity(0, {core})
     if priority:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
-
-
-def die_with_parent(parent: int) -> None:
-    """`parent` is the process that started this one, as that one knew it: asked from here, it may be another by now."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked
-        os._exit(1)
 
 
 def say(**what: object) -> None:

@@ -16,9 +16,9 @@ from exhume.recording.well_known import (
     INTERRUPT,
     KERNEL_THREAD,
     MEASURES,
-    PROGRAM,
     SLICES,
     SUFFIXES,
+    is_program,
     vocabulary,
 )
 
@@ -116,7 +116,7 @@ class Pseudonyms:
 
     def program(self, comm: str) -> str:
         """A process or a thread. The kernel's own keep their names, and programs that everybody has."""
-        if not comm or PROGRAM.fullmatch(comm):
+        if not comm or is_program(comm):
             return comm
         if match := KERNEL_THREAD.fullmatch(comm):
             begin, rest = match["begin"], match["rest"] or ""
@@ -193,7 +193,7 @@ class Pseudonyms:
             return word
         if (known := self._whole.get(word)) is not None:
             return known
-        if _HARMLESS.fullmatch(word) or word in self._kept or word in COMPONENTS or PROGRAM.fullmatch(word):
+        if _HARMLESS.fullmatch(word) or word in self._kept or word in COMPONENTS or is_program(word):
             return word
         if word.lower() in self._words or DEVICE.fullmatch(word):
             return word
@@ -203,7 +203,7 @@ class Pseudonyms:
 
     def _component(self, text: str, prefix: str) -> str:
         """A name without what a person would recognise: numbers stay, what a machine made up is made up anew, in its form."""
-        if not text or PROGRAM.fullmatch(text):
+        if not text or is_program(text):
             return text
         made, end = [], 0
         for match in _MADE.finditer(text):
@@ -215,7 +215,7 @@ class Pseudonyms:
 
     def _name(self, text: str, prefix: str) -> str:
         edges = _EDGES.fullmatch(text)
-        if not text or edges is None or not edges[2] or edges[2] in COMPONENTS or PROGRAM.fullmatch(edges[2]):
+        if not text or edges is None or not edges[2] or edges[2] in COMPONENTS or is_program(edges[2]):
             return text
         return f"{edges[1]}{prefix}-{self._spelling.letters(edges[2])}{edges[3]}"
 

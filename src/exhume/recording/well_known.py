@@ -1,7 +1,6 @@
 """Names that are nobody's secret and that a verdict depends on: they stay when a bundle's names become pseudonyms.
 
-docs/bundle.md tells people what is here. A program is listed when every fleet has it: what runs containers, reads their
-statistics, ships logs, comes with a base image, or with the distribution.
+docs/bundle.md tells people what is here. Which programs stay is in the catalogue of programs (the role common).
 """
 
 import re
@@ -9,38 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-_PROGRAMS: Final = frozenset(
-    # the node, its containers and who looks at them
-    "systemd init kubelet kubeadm kube-proxy kube-apiserver kube-scheduler kube-controller-manager etcd coredns containerd "
-    "containerd-shim containerd-shim-runc-v1 containerd-shim-runc-v2 dockerd docker docker-proxy docker-init runc crun conmon "
-    "crio cri-dockerd podman buildkitd tini dumb-init pause cadvisor node_exporter node-exporter node-problem-detector "
-    "metrics-server dcgm-exporter prometheus grafana-agent otelcol telegraf collectd netdata fluentd fluent-bit vector "
-    "filebeat promtail datadog-agent process-agent trace-agent falco osqueryd auditbeat newrelic-infra "
-    # network of clusters
-    "calico-node felix cilium-agent aws-node aws-k8s-agent flanneld kube-router "
-    # what base images of clouds bring along
-    "ecs ecs-init ecs-agent amazon-ecs-init amazon-ecs-agent amazon-ssm-agent ssm-agent-worker ssm-document-worker snapd "
-    "amazon-cloudwatch-agent cloud-init waagent walinuxagent google_guest_agent google_osconfig_agent unattended-upgrades "
-    "unattended-upgr acpid "
-    # GPUs
-    "nvidia-smi nvidia-persistenced nv-hostengine nvidia-fabricmanager nv-fabricmanager nvidia-container-runtime "
-    # the distribution
-    "systemd-journald systemd-logind systemd-udevd systemd-networkd systemd-resolved systemd-timesyncd systemd-oomd "
-    "systemd-machined systemd-coredump systemd-shutdown systemd-userdbd systemd-userwork systemd-executor systemd-sysctl "
-    "bash sh dash zsh sleep cat cp dd tar gzip zstd find grep awk sed ls ps top htop rsync ssh sshd sudo su cron crond anacron "
-    "atd rsyslogd syslog-ng dbus-daemon dbus-broker polkitd agetty login chronyd ntpd irqbalance auditd udevd multipathd "
-    "iscsid rpcbind dhclient NetworkManager networkd-dispatcher haveged lvmetad tuned mdadm smartd fwupd "
-    "mpstat iostat vmstat sar perf bpftrace strace ethtool iperf iperf3 stress stress-ng fio "
-    # that run other people's code
-    "python python2 python3 java node ruby perl php go make gcc cc1 cc1plus ld ld.lld clang cargo rustc npm "
-    "mysqld mariadbd postgres mongod redis-server memcached nginx haproxy envoy httpd apache2 raylet gcs_server "
-    "exhume swapper".split()
-)
-# A comm has 15 bytes (TASK_COMM_LEN); with a version; the idle tasks of cores.
-PROGRAM: Final = re.compile(
-    "|".join(map(re.escape, sorted({*_PROGRAMS, *(name[:15] for name in _PROGRAMS)}, key=len, reverse=True)))
-    + r"|python[23]\.[0-9]{1,2}|\(sd-pam\)|swapper/[0-9]{1,5}"
-)
+from exhume.host.programs import as_processes
+
+# With a version; the idle tasks of cores.
+_PROGRAM: Final = re.compile(r"python[23]\.[0-9]{1,2}|\(sd-pam\)|swapper/[0-9]{1,5}")
 # kernel/kthread.c gives them their names. What follows `begin` may be a device or a workqueue.
 KERNEL_THREAD: Final = re.compile(
     r"(?P<begin>(?:kswapd|kcompactd)[0-9]+|(?:ksoftirqd|migration|cpuhp|watchdog|rcuc|rcub|rcuop|rcuos|rcuog|idle_inject|"
@@ -102,6 +73,12 @@ MEASURES: Final = (
     "th",
     "[sBkKMGx%]",
 )
+
+
+def is_program(name: str) -> bool:
+    """Whether every fleet has a program of this name: what runs containers, reads their statistics, ships logs, comes with a
+    base image, or with the distribution."""
+    return name in as_processes("common") or _PROGRAM.fullmatch(name) is not None
 
 
 @cache

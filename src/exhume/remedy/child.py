@@ -4,7 +4,6 @@ Some calls wait in the kernel until every CPU has run a worker (lru_add_drain_al
 the starvation does, and no signal ends it. Such calls are made here: the parent sees that nothing comes any more, and goes on.
 """
 
-import ctypes
 import os
 import pickle
 import select
@@ -15,10 +14,10 @@ from collections.abc import Callable
 from typing import Generic, Self, TypeVar
 
 from exhume.errors import ExhumeError, Unreadable
+from exhume.host.children import die_with_parent
 
 Sent = TypeVar("Sent")
 _FRAME = struct.Struct("=I")
-_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 _END_S = 0.5
 
 
@@ -113,9 +112,7 @@ def _run(work: Callable[[Callable[[Sent], None]], None], pipe: int, parent: int)
 
     code = 0
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with_parent(parent)
         # Who reads our output waits for its end, and must not wait for a child that is stuck.
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for fd in range(3):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
 from exhume.host.owners import innermost
+from exhume.host.programs import protected_unit
 from exhume.host.root import Root
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit import UnitPlanner
-from exhume.remedy.protected import protected
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.processes import signal_parent
 from exhume.remedy.whose import elsewhere
@@ -93,7 +93,7 @@ def offers(root: Root, protection: Protection, planner: UnitPlanner | None) -> t
 def _kept(unit: str, theirs: str, protection: Protection) -> str:
     """Why nobody of a unit is told anything. Of a unit elsewhere the node's own files say nothing but what its name is."""
     if theirs:
-        return f"{printable(unit)} is left alone: it is protected" if unit and protected(unit) else ""
+        return f"{printable(unit)} is left alone: it is protected" if unit and protected_unit(unit) else ""
     guard = protection.built_in(unit) if unit else None
     return guard.sentence if guard is not None else ""
 

@@ -160,7 +160,7 @@ class Files:
         words = self._root.read(f"sys/dev/block/{number}/uevent", 4096).split(b"\n")
         name = next((os.fsdecode(word[8:]) for word in words if word.startswith(b"DEVNAME=")), "")
         try:
-            fd = os.open(self._root.at(f"dev/{name}"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = self._root.open(f"dev/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (OSError, ValueError):
             raise Unreadable(f"the block device {number} cannot be opened") from None
         told = os.fstat(fd)

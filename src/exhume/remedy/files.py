@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from exhume.errors import ExhumeError, Refused
-from exhume.host.resolve import encode, open_by_steps
+from exhume.host.paths import encode, open_in
 from exhume.remedy.found import ABSENT, Found, raises_privilege
 from exhume.remedy.operations import Operations
 from exhume.text import from_path, printable
@@ -128,7 +128,7 @@ class Files:
         """The nearest directory that is there, and how many of the names lead to it."""
         for there in range(len(above), -1, -1):
             try:
-                fd = open_by_steps(root, encode("/".join(above[:there])) or b"", _DIRECTORY)
+                fd = open_in(root, "/".join(above[:there]), _DIRECTORY)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -15,7 +15,6 @@ from exhume.diagnosis.findings.memcg_leak import MemcgLeak
 from exhume.diagnosis.findings.memcg_walk import MemcgWalk
 from exhume.diagnosis.findings.model import Facts, Finding, is_of, of
 from exhume.diagnosis.findings.registry import BY_NAME
-from exhume.diagnosis.findings.unit_fix import ACTED_ON
 from exhume.diagnosis.findings.unused_agent import UnusedAgent
 from exhume.diagnosis.report import Report
 from exhume.errors import ExhumeError, Refused, Unreadable, UsageError
@@ -276,9 +275,9 @@ def _remedies(report: Report, findings: Findings) -> tuple[Remedy, ...]:
 
 def _not_offered(unit: str) -> str:
     """Why a unit is left alone: others than these are not acted on, or the verdict blames something else."""
-    if names.kind(unit) in ACTED_ON:
+    if names.kind(unit) in names.ACTED_ON:
         return f"the report has no remedy for {printable(unit)}: exhume fix {shlex.quote(unit)} plans by its name"
-    words = f"{', '.join(ACTED_ON[:-1])} or {ACTED_ON[-1]}"
+    words = f"{', '.join(names.ACTED_ON[:-1])} or {names.ACTED_ON[-1]}"
     return f"{printable(unit)} is no {words} of this node's systemd: it is not touched"
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from exhume.host.systemd import names
 from exhume.host.systemd.refused import actions
 from exhume.host.systemd.specifiers import expand
-from exhume.remedy.protected import ACTED_ON, runs
+from exhume.remedy.protected import runs
 from exhume.remedy.protected_commands import Command, commands, last, of_script
 from exhume.remedy.protected_units import Protection
 from exhume.text import printable
@@ -117,7 +117,7 @@ def _acts_on(line: str, every: list[Command], protection: Protection) -> str:
         if names.valid(unit):
             own = protection.units.canonical(unit)
             for each in (unit, *protection.stopped_with([own], "perhaps")):
-                if names.kind(each) in ACTED_ON and protection.named(each):
+                if names.kind(each) in names.ACTED_ON and protection.named(each):
                     return each
     return ""
 

@@ -5,9 +5,9 @@ The files are asked even where a manager runs: they are what counts then, and th
 
 from collections.abc import Iterable
 
+from exhume.host.directory import Directory
 from exhume.host.root import Root
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from exhume.remedy.manager import running
 from exhume.remedy.proof_checklist import Unit
 

@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from exhume.host import programs as catalogue
 from exhume.host.systemd.unit_file import split
 
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "su", "runuser"))
 # What only runs another program, and its options that take the next word as their value; the other options take none, or
 # have it in the same word.
+_OF_A_SHELL = ("-o", "-O", "+o", "-c", "--command", "--init-file", "--rcfile")
 _WRAPPERS = {
-    **dict.fromkeys(_SHELLS, ("-o", "-O", "+o", "-c", "--command", "--init-file", "--rcfile")),
     "su": ("-c", "--command", "-s", "--shell", "-g", "-G"),
     "runuser": ("-c", "--command", "-s", "--shell", "-u", "--user", "-g", "-G"),
     "env": ("-u", "--unset", "-C", "--chdir"),
@@ -99,6 +99,7 @@ _WRAPPERS = {
     "firejail": (),
     "ld.so": ("--library-path", "--preload", "--argv0", "--audit", "--inhibit-cache", "--glibc-hwcaps-mask"),
 }
+_AS_USER = ("su", "runuser")
 _OTHER_NAMES = (
     (re.compile(r"ld-(?:linux|musl).*\.so(?:\.\d+)?|ld64\.so\.\d+"), "ld.so"),
     (re.compile(r"linux(?:32|64)|x86_64|i[36]86|aarch64"), "setarch"),
@@ -166,9 +167,13 @@ def _value(match: re.Match[str], variables: Variables) -> str:
 
 
 def wrapper(path: str) -> str:
-    """What a program that only runs another one is called in `_WRAPPERS`; empty for any other."""
+    """What a program that only runs another one is called by `_options`; empty for any other."""
     name = last(path)
-    return name if name in _WRAPPERS else next((other for form, other in _OTHER_NAMES if form.fullmatch(name)), "")
+    return name if _options(name) is not None else next((other for form, other in _OTHER_NAMES if form.fullmatch(name)), "")
+
+
+def _options(name: str) -> tuple[str, ...] | None:
+    return _OF_A_SHELL if name in catalogue.commands("shell") else _WRAPPERS.get(name)
 
 
 def last(path: str) -> str:
@@ -190,7 +195,9 @@ def _run(words: tuple[str, ...], depth: int, variables: Variables) -> Iterator[C
         yield from _run(words[words.index("exec") + 2 :], depth - 1, variables) if depth else ()
     kind = wrapper(words[0])
     if kind and depth:
-        if kind == "eval" or (kind in _SHELLS and (script := _script(words)) is not None):
+        if kind == "eval" or (
+            (kind in _AS_USER or kind in catalogue.commands("shell")) and (script := _script(words)) is not None
+        ):
             yield from _scripted(" ".join(words[1:]) if kind == "eval" else script or "", depth - 1, variables)
         else:
             yield from _run(_wrapped(kind, words[1:]), depth - 1, variables)
@@ -215,7 +222,7 @@ def _script(words: tuple[str, ...]) -> str | None:
         elif word == "--command" or (word.startswith("-") and not word.startswith("--") and "c" in word):
             return next((each for each in words[place + 1 :] if not each.startswith("-")), "")
         else:
-            value = word in _WRAPPERS[name]
+            value = word in (_options(name) or ())
     return None
 
 
@@ -226,7 +233,7 @@ def _wrapped(name: str, words: tuple[str, ...]) -> tuple[str, ...]:
     for place, word in enumerate(words):
         if value:
             value = False
-        elif word in _WRAPPERS[name]:
+        elif word in (_options(name) or ()):
             value = True
         elif word.startswith("$"):
             unknown = unknown or words[place:]

@@ -10,17 +10,17 @@ from functools import cache
 
 from exhume.errors import Refused
 from exhume.host.catalogue import Catalogue, load
+from exhume.host.directory import Directory
 from exhume.host.owners import units
+from exhume.host.programs import protected_unit
 from exhume.host.systemd import names
 from exhume.host.systemd.fragments import families
 from exhume.host.systemd.places import DEPENDENCY_DIRECTORIES, SYSTEM
 from exhume.host.systemd.units import read_units
 from exhume.host.tree import Tree
-from exhume.image.directory import Directory
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Plan, Step
 from exhume.remedy.plan_unit_files import OURS
-from exhume.remedy.protected import protected
 from exhume.remedy.protected_shared import led_from, reader, real_path
 from exhume.remedy.protected_units import Protection
 from exhume.remedy.steps.cgroups import RemoveEmptyCgroups, unconfined
@@ -61,7 +61,7 @@ def why_not(step: Step, tree: Tree, protection: Protection) -> str:
         return protection.why_not_start(step.target) if step.kind in _STARTS else ""
     if step.kind in _ON_FILES:
         return _file(step, tree, protection, _stops)
-    inside = [unit for path in step.paths for unit in units(path) if protected(unit)]
+    inside = [unit for path in step.paths for unit in units(path) if protected_unit(unit)]
     return f"{printable(inside[0])} is protected" if inside else ""
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from exhume.host import programs as catalogue
+from exhume.host.programs import protected_unit
 from exhume.host.systemd.specifiers import expand
 from exhume.host.systemd.unit_file import Sections, split
 from exhume.host.systemd.units import Units
-from exhume.remedy.protected import protected, runs
+from exhume.remedy.protected import runs
 from exhume.remedy.protected_commands import Command, Variables, commands, last, of_script, programs, wrapper
 from exhume.text import decode, printable
 
@@ -24,31 +26,10 @@ SAMPLE = 1 << 20
 _DEEPEST = 5
 _MOST_FILES = 50
 
-_SUPERVISORS = frozenset(
-    "supervisord runsvdir runsv s6-svscan s6-supervise svscan monit circusd pm2 god foreman process-compose immortal".split()
-)
-_CONTAINERS = frozenset(
-    "docker podman nerdctl ctr crictl runc crun youki rkt systemd-nspawn lxc-start lxc-execute singularity apptainer".split()
-)
-# Programs that run others, in ways of their own: a protected name among their arguments is a doubt.
-_LAUNCHERS = frozenset(
-    "snap flatpak tmux screen script dtach abduco expect awk gawk mawk find make parallel cpulimit dbus-run-session capsh "
-    "socat".split()
-)
-# By interpreter: the options that take a program as text.
-_INTERPRETERS = {
-    **dict.fromkeys(("python", "pypy"), ("-c",)),
-    **dict.fromkeys(("perl", "ruby", "lua", "node", "nodejs", "guile", "php"), ("-e", "-E", "-r", "-p", "-c", "--eval")),
-}
 _VERSIONED = re.compile(r"[\d.]+\Z")
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "busybox"))
-_READ_INPUT = _SHELLS - {"busybox"}
 _TEXT = re.compile(r"[\s(){};\"']")
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")  # systemd.exec(5), of PID 1
 _PROGRAMS = (*_PATH, "/opt/bin", "/usr/libexec", "/usr/lib/systemd", "/home/kubernetes/bin", "/opt/kubernetes/bin")
-# Of k3s and the like, which go by the name that they are called by: these run no node.
-TOOLS = frozenset(("kubectl", "crictl", "ctr"))
-
 _COMMENTS = re.compile(r"(?m)^\s*#.*$")
 _HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?^\s*\2\s*$", re.DOTALL | re.MULTILINE)
 _SOURCED = re.compile(r"(?m)^\s*(?:\.|source)[ \t]+(/[^\s;&|]+)")
@@ -159,13 +140,15 @@ class _Reading:
         if "$" in name or "$(" in command[0] or "`" in command[0]:
             self._doubt(f"what {printable(command[0], 60)} stands for is not known before it runs{_through(by)}")
             return
-        if name in _SUPERVISORS:
+        if name in catalogue.commands("supervisor"):
             self._doubt(f"{name} starts what its own configuration names")
-        elif kind in _INTERPRETERS:
+        elif kind in catalogue.commands("interpreter"):
             self._interpreted(kind, command, by)
-        elif name in _CONTAINERS:
+        elif name in catalogue.commands("container-client"):
             self._contained(name, command)
-        elif name in _READ_INPUT and all(word.startswith(("-", "+")) and "c" not in word for word in command[1:]):
+        elif name in catalogue.commands("shell") and all(
+            word.startswith(("-", "+")) and "c" not in word for word in command[1:]
+        ):
             self._doubt(f"{name} reads what it runs from its standard input{_through(by)}")
         elif not wrapper(command[0]):
             self._given(name, command[1:])
@@ -176,19 +159,20 @@ class _Reading:
         as text. A bare name is none: an agent may well be told of the kubelet."""
         for before, word in pairwise(("", *arguments)):
             told = _TOKEN.findall(word)
-            if name not in _LAUNCHERS and not _TEXT.search(word) and before != "--":
+            if name not in catalogue.commands("launcher") and not _TEXT.search(word) and before != "--":
                 told = [word] if word.startswith("/") and not before.startswith("-") else []
-            elif name == "snap" and protected(f"snap.{word}.service"):
+            elif name == "snap" and protected_unit(f"snap.{word}.service"):
                 self._doubt(f"snap runs {printable(word)}")
             if named := next((each for each in told if _names(each)), ""):
                 self._doubt(f"{printable(name, 60)} has {printable(named)} among its arguments, and may run it")
 
     def _interpreted(self, kind: str, command: Command, by: str) -> None:
+        options = next(one.code_options for one in catalogue.with_role("interpreter") if kind in one.commands)
         if all(word.startswith("-") for word in command[1:]):
             self._doubt(f"{kind} reads what it runs from its standard input, or from its arguments{_through(by)}")
         for word in command[1:]:
-            text = any(word.startswith(option) for option in _INTERPRETERS[kind])
-            if text or (kind in ("python", "perl") and re.match(r"-[a-zA-Z]*[ceE]\Z", word)):
+            text = any(word.startswith(option) for option in options)
+            if text or re.match(r"-[a-zA-Z]*[ceE]\Z", word):
                 self._doubt(f"it runs a program that is given to {kind} as text{_through(by)}")
                 return
             if not word.startswith("-"):
@@ -210,7 +194,7 @@ class _Reading:
         directories = (self._directory.rstrip("/"),) if "/" in path else (*self._path, self._directory.rstrip("/"))
         places = (path,) if path.startswith("/") else tuple(f"{place}/{path}" for place in directories)
         real = next((found for place in places if (found := self._units.real(place))), "")
-        if not real or real in self._seen or last(path) in TOOLS:
+        if not real or real in self._seen or last(path) in catalogue.commands("cluster-tool"):
             return
         self._seen.add(real)
         entry = self._tree.entry(real)
@@ -235,7 +219,7 @@ class _Reading:
         body = _COMMENTS.sub("", rest if first.startswith("#!") else text)
         for command in commands(shlex.join(shebang)):
             self.run.programs.setdefault(command[0], how)
-        if any(last(word) in _SHELLS for word in shebang):
+        if any(last(word) == "busybox" or last(word) in catalogue.commands("shell") for word in shebang):
             for command in of_script(self._whole(body), variables):
                 self.run.programs.setdefault(command[0], how)
                 self._command(command, variables, depth, path)

@@ -3,11 +3,11 @@
 import posixpath
 from collections.abc import Iterator
 
+from exhume.host.paths import MOST_LINKS
 from exhume.host.systemd import names
 from exhume.host.systemd.fragments import families
 from exhume.host.systemd.places import destination
-from exhume.host.tree import MOST_LINKS, Tree
-from exhume.remedy.protected import ACTED_ON
+from exhume.host.tree import Tree
 from exhume.remedy.protected_units import Protection
 
 
@@ -46,7 +46,7 @@ def _directories(protection: Protection) -> dict[str, str]:
         if unit := readers.get(stem) or (stem if names.valid(stem) and protection.named(stem) else ""):
             found |= dict.fromkeys(places, unit)
     for stem, links in layout.links.items():
-        if unit := readers.get(stem) or (stem if names.kind(stem) in ACTED_ON and protection.named(stem) else ""):
+        if unit := readers.get(stem) or (stem if names.kind(stem) in names.ACTED_ON and protection.named(stem) else ""):
             found |= dict.fromkeys((posixpath.dirname(link.path) for link in links), unit)
     return found
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from exhume.host.catalogue import Catalogue
+from exhume.host.programs import commands
 from exhume.host.root import Root
 from exhume.host.systemd import names
 from exhume.host.systemd.dependencies import fill, triggered
@@ -17,9 +18,9 @@ from exhume.host.systemd.graph import PULLS
 from exhume.host.systemd.units import Units
 from exhume.image.policy import Policy
 from exhume.remedy.manager import Manager
-from exhume.remedy.protected import ACTED_ON, built_in, called, runs
+from exhume.remedy.protected import built_in, called, runs
 from exhume.remedy.protected_commands import last
-from exhume.remedy.protected_programs import TOOLS, Programs
+from exhume.remedy.protected_programs import Programs
 from exhume.remedy.unit_processes import Process, UnitProcesses
 from exhume.text import printable
 
@@ -93,7 +94,7 @@ class Protection:
     def _linked(self, own: str, run: Iterable[str]) -> str:
         """The same, by where the links lead that it runs."""
         for each in run:
-            real = self.units.real(each) if each.startswith("/") and last(each) not in TOOLS else ""
+            real = self.units.real(each) if each.startswith("/") and last(each) not in commands("cluster-tool") else ""
             if real and real != each and (why := built_in(own, self._catalogue, [real])):
                 return f"{why} ({printable(each)} is a link to it)"
         return ""
@@ -175,7 +176,7 @@ class Protection:
                 met = [
                     each
                     for each in (other, *self.stopped_with([other], "perhaps"))
-                    if names.kind(each) in ACTED_ON and self.named(each)
+                    if names.kind(each) in names.ACTED_ON and self.named(each)
                 ]
                 if met:
                     through = f", which {printable(name)} starts," if unit != self.units.canonical(name) else ""
@@ -191,7 +192,7 @@ class Protection:
         queue = [own]
         for name in queue:  # grows as it goes
             for other in self.units.graph.of(name, *PULLS):
-                if other not in known and names.kind(other) in ACTED_ON and not self.named(other):
+                if other not in known and names.kind(other) in names.ACTED_ON and not self.named(other):
                     known[other] = None
                     queue.append(other)
         return tuple(known)
@@ -240,7 +241,7 @@ class Protection:
     def _only_needed(self, name: str) -> Iterator[str]:
         """What runs for a unit's sake. Not targets, which gather and run nothing; nor the journal of its own namespace."""
         for other in self.units.graph.of(name, *PULLS, "Requisite"):
-            if names.kind(other) not in ACTED_ON or names.template(other) in _NAMESPACES:
+            if names.kind(other) not in names.ACTED_ON or names.template(other) in _NAMESPACES:
                 continue
             if self.units.merged(other).flag("Unit", "StopWhenUnneeded", False):
                 yield other
@@ -279,4 +280,6 @@ class Protection:
     def names(self) -> frozenset[str]:
         """Every protected unit that has a file here, by its own name, and what starts one of them."""
         own = {self.units.canonical(name) for name in self.units.layout.files}
-        return frozenset(name for name in own if names.kind(name) in ACTED_ON and (self.named(name) or self._starts(name)))
+        return frozenset(
+            name for name in own if names.kind(name) in names.ACTED_ON and (self.named(name) or self._starts(name))
+        )

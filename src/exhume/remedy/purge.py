@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from exhume.host.cgroups import Hierarchy
 from exhume.host.owners import units
+from exhume.host.programs import protected_unit
 from exhume.host.root import Root
-from exhume.remedy.protected import protected
 from exhume.remedy.reclaim import largest_folio_bytes, worst_step_bytes
 from exhume.sources.zombie_holders import Holder, Holders, UnreapedProcess, listed_elsewhere
 
@@ -245,7 +245,7 @@ def live_below(seen: "MemcgWalk", home: str, swap: bool = False) -> Live:
     below = {path: row for path, row in zip(seen.paths(live_rows), live_rows.tolist(), strict=True) if _below(path, home)}
     rows = np.array(list(below.values()), dtype=int)
     by_cache = sorted(below, key=lambda path: -int(seen.file_bytes[below[path]]))
-    names = sorted({unit for path in below for unit in units(path) if protected(unit)})
+    names = sorted({unit for path in below for unit in units(path) if protected_unit(unit)})
     return Live(
         groups=len(below),
         cache_bytes=int(seen.file_bytes[rows].sum()),

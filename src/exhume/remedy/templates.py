@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.errors import UsageError
+from exhume.host.programs import services
 from exhume.host.systemd.manager import Defaults
 from exhume.host.systemd.unit_file import Sections
 from exhume.remedy.plan_model import Relief
@@ -102,8 +103,7 @@ def template(name: str) -> str:
 
 def relief_of(unit: str) -> tuple[Relief, ...]:
     """What helps a protected unit and is for people to do."""
-    stem = unit.partition(".")[0]
-    if stem in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"):
+    if unit in services("kubelet"):
         text = (
             "fewer groups to walk help it most: purge the zombies; then reserve what it needs: "
             "exhume fix --print-template kubelet, to be merged into its configuration by whoever manages it"

@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import islice
 
 from exhume.host.container_units import Asked, Units
-from exhume.host.inside import names, regular
 from exhume.host.owners import Owner
 from exhume.host.root import Root
 from exhume.recording.recording import Labels
@@ -117,7 +116,7 @@ class Containers:
         """The OCI configuration that containerd hands to the runtime; its CRI plug-in annotates whose it is
         (internal/cri/annotations). It goes when the task does."""
         for place in _CONTAINERD:
-            for namespace in names(self._root, place, 64):
+            for namespace in self._root.first_names(place, 64):
                 annotations = _annotations(_json(self._root, f"{place}/{namespace}/{container}/config.json"))
                 name = annotations.get("io.kubernetes.cri.container-name", "") or annotations.get("nerdctl/name", "")
                 pod = annotations.get("io.kubernetes.cri.sandbox-name", "")
@@ -180,7 +179,7 @@ class Containers:
         """The kubelet links pod_namespace_container-id.log (kuberuntime/legacy.go). A link stays until its container is
         collected, which for the last dead one of a pod is when the next dies."""
         found = {}
-        for name in names(self._root, "var/log/containers", _MOST_NAMES):
+        for name in self._root.first_names("var/log/containers", _MOST_NAMES):
             parts = name.removesuffix(".log").split("_")
             container, dash, number = parts[-1].rpartition("-")
             if len(parts) == 3 and dash and container:
@@ -196,7 +195,7 @@ class Containers:
     def _pod_logs(self) -> dict[str, ContainerState]:
         """The kubelet keeps the logs of a pod in namespace_pod_uid, until the pod is deleted (BuildPodLogsDirectory)."""
         found = {}
-        for name in names(self._root, "var/log/pods", _MOST_NAMES):
+        for name in self._root.first_names("var/log/pods", _MOST_NAMES):
             parts = name.split("_")
             if len(parts) == 3 and all(parts):
                 found[parts[2]] = ContainerState(
@@ -210,7 +209,7 @@ class Containers:
         containers today, that is a hint to whose the gone ones were, and the weaker the more others there are."""
         heirs: dict[str, ContainerState] = {}
         others = 0
-        for container in names(self._root, f"{self._docker}/containers", _MOST_CONTAINERS):
+        for container in self._root.first_names(f"{self._docker}/containers", _MOST_CONTAINERS):
             state = self._of_docker(container) if _ID.fullmatch(container) else None
             if state is None or state.pod:
                 continue
@@ -251,7 +250,7 @@ def _asked(state: ContainerState, asked: Asked) -> ContainerState:
 
 def _json(root: Root, name: str) -> object:
     """A JSON file of the root; None for one that is not there, is no regular file, is too large or is damaged."""
-    raw = regular(root, name, _LARGEST)
+    raw = root.regular(name, _LARGEST)
     return None if raw is None else _parsed(raw)
 
 

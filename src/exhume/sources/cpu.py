@@ -57,7 +57,7 @@ class Cpu:
         was read is returned as well."""
         if self._fd < 0:
             try:
-                self._fd = os.open(self._root.at("proc/stat"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                self._fd = self._root.open("proc/stat", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 raise unreadable("proc/stat", error) from None
             weakref.finalize(self, os.close, self._fd)

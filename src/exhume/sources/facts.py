@@ -5,7 +5,6 @@ import os
 from exhume.errors import Unreadable
 from exhume.host.cgroups import Layout
 from exhume.host.cpu_list import cpu_list
-from exhume.host.inside import regular
 from exhume.host.root import Root
 from exhume.recording.recording import Node
 from exhume.text import decode, from_path
@@ -36,7 +35,7 @@ def _hostname(root: Root) -> str:
     """Of another's root as we are told, or by its file: what /proc says is the name of whoever reads it (its UTS namespace)."""
     if not root.own and (told := os.environ.get(NAME, "").strip()) and root.same_kernel():
         return from_path(told)
-    named = b"" if root.own else regular(root, "etc/hostname", 4096) or b""
+    named = b"" if root.own else root.regular("etc/hostname", 4096) or b""
     for line in named.split(b"\n"):
         if (name := line.strip()) and not name.startswith(b"#"):  # hostname(5)
             return decode(name)

@@ -172,7 +172,7 @@ class KernelLog:
 
 def _open(root: Root) -> int:
     try:
-        fd = os.open(root.at(_PATH), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = root.open(_PATH, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM):
             raise Unreadable(

@@ -101,7 +101,7 @@ class Processes:
             raise Unreadable("/proc shows no process (hidepid, or not a proc file system)")
         processes = {}
         try:
-            proc = os.open(self._root.at("proc"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            proc = self._root.open("proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise unreadable("proc", error) from None
         try:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from exhume.errors import Unreadable
-from exhume.host.inside import resolve
 from exhume.host.root import Root
 from exhume.sources.processes import MOST_PROCESSES
 from exhume.sources.unit_sockets_model import INIT, Endpoint, Sockets
@@ -155,12 +154,11 @@ def _few(names: Iterable[str]) -> tuple[str, ...]:
 
 def _times(root: Root, path: str) -> tuple[float, float]:
     """How long ago a socket file was made, and connected to; -1 for what is not known or never was."""
-    inside = resolve(root, path.lstrip("/")) if path.startswith("/") else None
-    if inside is None:
-        return -1.0, -1.0
     try:
-        status = os.stat(root.at(inside), follow_symlinks=False)
+        status = root.status(path) if path.startswith("/") else None
     except OSError:
+        status = None
+    if status is None:
         return -1.0, -1.0
     now = clock.time()
     never = status.st_atime_ns <= status.st_mtime_ns

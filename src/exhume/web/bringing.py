@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from exhume import budget
 from exhume.errors import ExhumeError
+from exhume.host.children import end_with
 from exhume.imports.glance import Glance, Looked
-from exhume.web.ending import end_with
 
 if TYPE_CHECKING:
     from exhume.recording.folder import Folder

@@ -9,9 +9,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from exhume.host.children import end_with
 from exhume.python import python
 from exhume.text import from_json
-from exhume.web.ending import end_with
 
 _NICE = 10
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.host.systemd.units import Units, read_units
-from exhume.image.directory import Directory
 from tests.host.systemd.booted import listed, made_by_generators, show
 from tests.image.roots import debian
 from tests.systemd import Machine, boot, unavailable

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.host.systemd.fstab import mounts
 from exhume.host.systemd.generators import model
 from exhume.host.systemd.instances import crypttab
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from tests.host.systemd.test_units import BASE, DEFAULT, services
 from tests.host.systemd.written import tree
 

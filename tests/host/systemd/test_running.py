@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from exhume.host.directory import Directory
 from exhume.host.systemd.manager import Defaults
 from exhume.host.systemd.start_limit import restart
 from exhume.host.systemd.unit_file import merge, parse
 from exhume.host.systemd.units import read_units
-from exhume.image.directory import Directory
 from tests.host.systemd.booted import listed, show
 from tests.systemd import Machine, boot, unavailable
 

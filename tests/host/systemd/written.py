@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from exhume.image.directory import Directory
+from exhume.host.directory import Directory
 
 
 def tree(place: Path, files: Mapping[str, str | bytes], links: Mapping[str, str] | None = None) -> Directory:

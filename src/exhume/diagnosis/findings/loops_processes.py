@@ -14,16 +14,13 @@ from exhume.diagnosis.findings.rhythm import rhythm
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
+from exhume.host.programs import commands
 from exhume.recording.recording import Recording
 from exhume.sources.zombie_groups import Shapes
 from exhume.text import printable
 
 # /proc/PID/stat counts in USER_HZ, which is 100 on every architecture but alpha and ia64 (asm-generic/param.h).
 _TICK_NS = 10_000_000
-# They start others by the clock, or because somebody typed: what follows has the rhythm of that.
-_STARTERS = frozenset("cron crond atd anacron CRON fcron sshd login".split())
-# What is there to wait.
-_WAITS = frozenset({"sleep", "usleep", "timeout"})
 _KTHREADD = 2
 
 
@@ -90,10 +87,14 @@ def _supervisor(ppid: int, names: dict[int, str]) -> Process | None:
 def _suspect(comm: str, cgroup: str, ppid: int, names: dict[int, str]) -> bool:
     """Neither the kernel's own, nor what waits, nor what a clock or a probe starts: a shim that starts the same program again
     in a container that goes on is asked to by an exec probe."""
-    if comm in _WAITS or is_hand(comm) or ppid == _KTHREADD or (ppid < 0 and cgroup in ("", "/")):
+    if comm in commands("waits") or is_hand(comm) or ppid == _KTHREADD or (ppid < 0 and cgroup in ("", "/")):
         return False
     starter = names.get(ppid, "")
-    return starter not in _STARTERS and not is_hand(starter) and not cgroup.rsplit("/", 1)[-1].startswith("session-")
+    return (
+        starter not in commands("starts-by-clock")
+        and not is_hand(starter)
+        and not cgroup.rsplit("/", 1)[-1].startswith("session-")
+    )
 
 
 def _kept(recording: Recording) -> list[_Process]:

@@ -7,14 +7,11 @@ from typing import Annotated
 from exhume.diagnosis.findings.model import Shown
 from exhume.diagnosis.findings.subjects import Process
 from exhume.host.owners import foreign, owner
+from exhume.host.programs import commands
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
-# Who makes groups because others ask for it. To name them as the owner would be to blame the messenger.
-HANDS = frozenset(
-    "systemd runc crun youki conmon containerd-shim containerd dockerd crio podman nerdctl buildkitd kubelet kubelite".split()
-)
 # So much of the groups of a place must be one program's for it to be their maker.
 MOSTLY = 0.8
 SOURCE = "cgroup_mkdir tracepoint"
@@ -42,8 +39,11 @@ class Maker:
 
 
 def is_hand(comm: str, pid: int = 0) -> bool:
-    """containerd-shim-runc-v2 is cut to 15 characters by the kernel (TASK_COMM_LEN); runc's own stages are runc:[1:CHILD]."""
-    return pid == 1 or comm in HANDS or comm.startswith(("runc:", "containerd-shim", "crun:"))
+    """Whether it makes groups because others ask for it: to name it as the owner would be to blame the messenger.
+
+    containerd-shim-runc-v2 is cut to 15 characters by the kernel (TASK_COMM_LEN); runc's own stages are runc:[1:CHILD].
+    """
+    return pid == 1 or comm in commands("runtime", "kubelet") or comm.startswith(("runc:", "containerd-shim", "crun:"))
 
 
 def maker(recording: Recording, made: Iterable[tuple[str, int]]) -> Maker | None:

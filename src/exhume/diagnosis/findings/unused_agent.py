@@ -15,6 +15,7 @@ from exhume.diagnosis.findings.memcg_leak import MemcgLeak
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Severity, Shown, of
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.findings.unit_fix import fix_unit
+from exhume.host.programs import protected_unit, services
 from exhume.host.unit_needs import UNASKED
 from exhume.record import record
 from exhume.recording.recording import Recording
@@ -23,12 +24,6 @@ from exhume.text import printable
 MOST_TOLD = 5
 # Unit file states of what starts by itself (systemctl(1), is-enabled).
 _ENABLED = ("enabled", "enabled-runtime")
-# By the beginning of their names: what people and clusters reach a node by, and what runs its work.
-_NEEDED_ANYWAY = (
-    *("systemd-", "dbus", "user@", "getty", "serial-getty", "console-getty", "ssh", "cron", "chrony", "ntp", "cloud-"),
-    *("NetworkManager", "networking", "wpa_supplicant", "containerd", "docker", "crio", "podman"),
-    *("kubelet", "k3s", "rke2", "k0s", "snap.microk8s"),
-)
 
 
 class Trouble(Enum):
@@ -90,7 +85,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     findings, troubled, unasked = [], 0, 0
     for unit, known in sorted(latest.items()):
         trouble = _trouble(unit, known, loops, leaks)
-        if trouble is None or known["enabled"] not in _ENABLED or unit.startswith(_NEEDED_ANYWAY):
+        if trouble is None or known["enabled"] not in _ENABLED or _needed_anyway(unit):
             continue
         troubled += 1
         unasked += known["needed_by"] == UNASKED
@@ -104,6 +99,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if troubled:
         return Examined(UnusedAgent.kind, ruled_out=f"other units need each of the {troubled} that are enabled and in trouble")
     return Examined(UnusedAgent.kind, ruled_out=f"none of {len(latest)} units is enabled and in trouble")
+
+
+def _needed_anyway(unit: str) -> bool:
+    """What people and clusters reach a node by, what runs its work, and what is used without a dependency that shows it."""
+    return protected_unit(unit) or unit in services("unseen-use")
 
 
 def _trouble(unit: str, known: dict[str, str], loops: dict[str, Finding[CrashLoop]], leaks: set[str]) -> Trouble | None:

@@ -15,12 +15,10 @@ from exhume.diagnosis.findings.reclaim import Reclaim
 from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.findings.walk_families import CHARGE, REQUESTED_BELOW, RSTAT
+from exhume.host.programs import commands
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 
-# Programs that read memory-cgroup statistics on their own account. On v1 before 5.8 libcontainer's memory.numa_stat made
-# the kernel walk every group, dead ones included, for kubelet, cAdvisor, dockerd and containerd alike (dd8657b6c1cb).
-_READERS = ("kubelet", "cadvisor", "dockerd", "containerd", "crio", "node_exporter", "node-exporter", "datadog-agent")
 # kswapd visits every memory cgroup, dead ones included, on each pass (shrink_node_memcgs).
 _RECLAIMER = "kswapd"
 # The share of dead groups from which they are what a walk costs.
@@ -170,7 +168,9 @@ def _saturate(zombies: Finding[ZombieMemcgs], core: Finding[CoreSaturated]) -> J
     comm = core.facts.offender.process.comm if core.facts.offender is not None else ""
     if comm.startswith(_RECLAIMER):
         return 0.55, f"{comm} visits every memory cgroup on each pass, dead ones included; no stack was taken to see it"
-    if comm in _READERS and zombies.facts.walked_for_statistics:
+    # On v1 before 5.8 libcontainer's memory.numa_stat made the kernel walk every group, dead ones included, for whoever read it
+    # (dd8657b6c1cb).
+    if zombies.facts.walked_for_statistics and comm in commands("reads-cgroup-statistics"):
         return (
             0.6,
             f"{comm} reads memory-cgroup statistics, which on this kernel walks the dead too; no stack was taken to see it",

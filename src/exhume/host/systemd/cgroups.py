@@ -3,20 +3,9 @@
 import posixpath
 import re
 
+from exhume.host.programs import with_role
 from exhume.host.systemd.unit_file import Sections, boolean, split
 
-RUNTIMES = {
-    **{name: f"runs {name}, which makes a cgroup for each container" for name in ("docker", "dockerd", "podman", "containerd")},
-    **{name: f"runs {name}, which makes a cgroup for each container" for name in ("crio", "runc", "crun", "nerdctl", "balena")},
-    **{name: f"runs {name}, which makes a cgroup for each machine" for name in ("systemd-nspawn", "lxc-start", "lxcfs", "lxd")},
-    **{name: f"runs {name}, which makes cgroups for its guests" for name in ("libvirtd", "virtqemud", "incusd")},
-    "kubelet": "runs the kubelet, which makes cgroups for pods",
-    "k3s": "runs k3s, which makes cgroups for pods",
-    "slurmd": "runs slurmd, which makes a cgroup for each job",
-    "nomad": "runs nomad, which makes a cgroup for each task",
-    "amazon-ecs-init": "runs amazon-ecs-init, which starts the ECS agent in a container and starts it again when it ends",
-    "ecs-agent": "runs the ECS agent, which makes a cgroup for each task",
-}
 _WORD = re.compile(r"[^\s\"'=;|&()`$]+")
 
 
@@ -25,9 +14,14 @@ def own_cgroups(sections: Sections) -> str:
     said = next((value for value in reversed(sections.all("Service", "Delegate"))), "")
     for line in sections.lines("Service", "ExecStart"):
         for word in split(line)[:1] + tuple(_WORD.findall(line)[:200]):
-            reason = RUNTIMES.get(posixpath.basename(word.lstrip("-@:+!")))
+            reason = _runs(posixpath.basename(word.lstrip("-@:+!")))
             if reason and (word.lstrip("-@:+!").startswith("/") or word == split(line)[0]):
                 return reason + (f" (Delegate={said})" if said and boolean(said) is not False else "")
     if said and boolean(said) is not False:
         return f"Delegate={said}: it may make cgroups below its own"
     return ""
+
+
+def _runs(command: str) -> str:
+    reason = next((program.cgroups for program in with_role("makes-cgroups") if command in program.commands), "")
+    return f"runs {command}, which {reason}" if reason else ""

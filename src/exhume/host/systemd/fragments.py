@@ -143,15 +143,16 @@ class Fragments:
         """
         own = (name, names.template(name))
         directories = [path for each in own for path in self.layout.drop_ins.get(each, ())]
-        texts = [self.text(found.path), *(self.text(path) for path in self._chosen(directories))]
+        texts = [self.text(found.path), *(self.text(path) for path in self.chosen(directories))]
         merged = merge(texts)
         return replace(merged, broken=next((text.broken for text in texts if text.broken), ""))
 
     def drop_ins(self, name: str) -> tuple[str, ...]:
         """The .conf files that apply, in the order of their names; an empty file hides those of the same name."""
-        return self._chosen(self._drop_in_directories(name))
+        return self.chosen(self._drop_in_directories(name))
 
-    def _chosen(self, directories: Iterable[str]) -> tuple[str, ...]:
+    def chosen(self, directories: Iterable[str]) -> tuple[str, ...]:
+        """Of these directories, the .conf files that count, in the order of their names."""
         chosen: dict[str, str] = {}
         for directory in directories:
             for file in self.tree.names(directory):

@@ -63,8 +63,10 @@ def netplan(tree: Tree) -> Pieces:
         if file.endswith((".yaml", ".yml"))
     ]
     if texts and not any(re.search(rb"(?m)^\s*renderer:\s*NetworkManager", text) for text in texts):
-        for unit in ("systemd-networkd.service", "systemd-networkd-wait-online.service"):
-            target = "network-online.target" if "wait" in unit else "multi-user.target"
+        for target, unit in (
+            ("multi-user.target", "systemd-networkd.service"),
+            ("network-online.target", "systemd-networkd-wait-online.service"),
+        ):
             if tree.entry(f"{_UNITS}/{unit}") is not None:
                 yield f"{target}.wants/{unit}", f"{_UNITS}/{unit}"
 

@@ -8,6 +8,9 @@ from functools import lru_cache
 from typing import Literal
 
 TYPES = ("service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope")
+ACTED_ON = ("service", "socket", "timer", "path")
+"""Types that a remedy acts on: a target gathers others, a slice holds them, a mount or swap carries them, a scope is somebody's
+session or container."""
 LONGEST = 255  # UNIT_NAME_MAX, src/basic/unit-name.h
 _NAME = re.compile(rf"(?!@)[A-Za-z0-9:_.\\@-]+\.({'|'.join(TYPES)})\Z", re.ASCII)
 # src/basic/unit-file.c: unit_type_may_alias, unit_type_may_template

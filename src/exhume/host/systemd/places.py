@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from exhume.host.paths import MOST_LINKS
 from exhume.host.systemd import names
-from exhume.host.tree import MOST_LINKS, Tree
+from exhume.host.tree import Tree
 
 Role = Literal["control", "transient", "generator", "config", "vendor"]
 
@@ -37,6 +38,8 @@ USER: tuple[tuple[str, Role], ...] = (
     ("/usr/local/lib/systemd/user", "vendor"),
     ("/usr/lib/systemd/user", "vendor"),
 )
+QUADLETS = ("/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd")
+"""Files of which podman's generator makes services, in this order (podman-systemd.unit(5), rootful unit search path)."""
 DEPENDENCY_DIRECTORIES = {".wants": "Wants", ".requires": "Requires", ".upholds": "Upholds"}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from exhume.host.commands import shown
+from exhume.host.programs import services
 from exhume.host.service import Service
 from exhume.host.systemd import names
 from exhume.host.systemd.cgroups import own_cgroups
@@ -123,7 +124,7 @@ class Units:
     ) -> dict[str, tuple[str, ...]]:
         """And what D-Bus and devices start, once the bus and udev do."""
         roots = dict(started)
-        if {"dbus.service", "dbus-broker.service", "dbus.socket"} & started.keys():
+        if not started.keys().isdisjoint(services("message-bus")):
             for unit, name in bus_names(self._tree, self.manager):
                 own = self.canonical(unit)
                 roots[own] = (*roots.get(own, ()), f"D-Bus name {name}")

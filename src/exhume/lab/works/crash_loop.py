@@ -8,7 +8,8 @@ import os
 import secrets
 import time
 
-from exhume.lab.work import call, die_with_parent, say
+from exhume.host.children import die_with_parent
+from exhume.lab.work import call, say
 
 PAGE = b"x" * 4096
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from exhume.errors import ExhumeError, Refused
 from exhume.host.cgroups import layout
-from exhume.host.resolve import encode, open_by_steps
+from exhume.host.paths import encode
 from exhume.host.root import Root
 from exhume.kernel.file_system import is_cgroup
 from exhume.remedy.node import Node
@@ -163,14 +163,9 @@ def _confine(step: Step, node: Node) -> None:
 
 def _open(node: Node, path: str) -> int:
     """A directory of a cgroup file system. Refused for any other, whatever the path says."""
-    raw = encode(path)
-    if raw is None:
+    if encode(path) is None:
         raise Refused(f"{_shown(path)} is no path")
-    root = os.open(node.root.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fd = open_by_steps(root, raw, os.O_RDONLY | os.O_DIRECTORY)
-    finally:
-        os.close(root)
+    fd = node.root.open(path, os.O_RDONLY | os.O_DIRECTORY)
     if not is_cgroup(fd):
         os.close(fd)
         raise Refused(f"{_shown(path)} is no directory of a cgroup file system")

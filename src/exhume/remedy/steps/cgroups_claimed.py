@@ -5,12 +5,11 @@ import os
 import re
 
 from exhume.errors import ExhumeError
-from exhume.host import inside
 from exhume.host.owners import owner
+from exhume.host.programs import protected_unit
 from exhume.host.root import read_at
 from exhume.remedy.manager import Manager
 from exhume.remedy.node import Node
-from exhume.remedy.protected import protected
 from exhume.remedy.whose import units
 
 PODS = "var/lib/kubelet/pods"
@@ -29,7 +28,7 @@ class Claims:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._up: dict[str, bool] = {}
-        self._sees_pods = any(inside.names(node.root, PODS, 1))
+        self._sees_pods = bool(node.root.first_names(PODS, 1))
 
     def unit_or_pod(self, path: str) -> bool:
         whose = owner(path)
@@ -37,7 +36,7 @@ class Claims:
         if _OF_THE_KUBELET.fullmatch(last):
             return True
         named = {*units(path), *([last] if last.endswith(_UNITS) else [])}
-        if any(protected(unit) or self._runs(self._node.manager, unit) for unit in named):
+        if any(protected_unit(unit) or self._runs(self._node.manager, unit) for unit in named):
             return True
         if whose.container and owner(f"/{last}").container != whose.container:
             return True  # what a container has inside is its own, and whether that lives is not told by its path
@@ -46,8 +45,14 @@ class Claims:
         return bool(whose.pod) and (not self._sees_pods or self._has_directory(whose.pod))
 
     def _has_directory(self, pod: str) -> bool:
-        path = inside.resolve(self._node.root, f"{PODS}/{pod}")
-        return path is None or self._node.root.exists(path)
+        """What cannot be looked at is taken for one."""
+        try:
+            self._node.root.status(f"{PODS}/{pod}")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def _runs(self, manager: Manager | None, unit: str) -> bool:
         """Where nobody can be asked, what bears a unit's name is left to it."""

@@ -6,10 +6,10 @@ import time
 
 from exhume.errors import ExhumeError, Refused, Unreadable
 from exhume.host.owners import innermost
+from exhume.host.programs import protected_unit
 from exhume.host.root import Root
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Step
-from exhume.remedy.protected import protected
 from exhume.remedy.steps.kind import AFTERWARDS, State
 from exhume.sources.processes import Stat, cgroup_of, parse_stat, stats
 from exhume.text import printable
@@ -93,6 +93,6 @@ def _known(step: Step, node: Node) -> Stat:
     if stat is None or stat.start != start:
         raise Refused(f"process {pid} is not there any more")
     unit = innermost(cgroup_of(node.root, pid))
-    if unit and protected(unit):
+    if unit and protected_unit(unit):
         raise Refused(f"process {pid} is left alone: it is {printable(unit)}'s, which is protected")
     return stat

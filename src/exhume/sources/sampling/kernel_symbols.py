@@ -5,6 +5,7 @@ symbols on some kernels, is left out.
 """
 
 import io
+import os
 import re
 from array import array
 from dataclasses import dataclass
@@ -178,7 +179,9 @@ class KernelSymbols:
 
     def _open(self) -> BinaryIO:
         """The kernel gives a page at a time."""
-        return open(self._root.at(_FILE), "rb", buffering=1 << 16) if self._text is None else io.BytesIO(self._text)
+        return (
+            open(self._root.open(_FILE, os.O_RDONLY), "rb", buffering=1 << 16) if self._text is None else io.BytesIO(self._text)
+        )
 
     def _keep_own(self, parts: list[Symbols]) -> None:
         """Of several names for one address the plainest is kept."""

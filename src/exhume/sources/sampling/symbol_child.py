@@ -1,15 +1,14 @@
 """What both children that work on symbols begin with: they end with the recorder, and in time."""
 
-import ctypes
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from exhume.host.children import die_with_parent
+
 TIME_S: Final = 2.0
 """How long work on one file may take."""
-_PR_SET_PDEATHSIG: Final = 1  # include/uapi/linux/prctl.h
 
 
 def begin(parent: int) -> None:
@@ -17,9 +16,7 @@ def begin(parent: int) -> None:
 
     When a unit is stopped, systemd asks every process in its cgroup, and the recorder still has names to ask for then.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
+    die_with_parent(parent)
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from exhume.errors import Unreadable
-from exhume.kernel.openat2 import open_in_root
+from exhume.host.paths import decode, open_in
 from exhume.sources.sampling.symbol_child import begin, timed
 from exhume.sources.sampling.symbol_messages import LARGEST, Garbled, Reply, Request, Told, What, unpack_request
 
@@ -243,7 +243,7 @@ def _path_in(root: int, path: bytes) -> int:
     if not path.startswith(b"/") or b"\0" in path:
         raise Missed("it has no path")
     try:
-        return open_in_root(root, path, os.O_PATH)
+        return open_in(root, decode(path), os.O_PATH)
     except OSError as error:
         raise _refused("the file", error) from None
 

@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from exhume import budget
-from exhume.errors import Unreadable, UsageError
-from exhume.host.resolve import LONGEST, decode, encode, open_by_steps, reopen, resolve
+from exhume.errors import UsageError
+from exhume.host.paths import LONGEST, decode, encode, open_in, reopen, resolve
 from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
-from exhume.kernel.openat2 import open_in_root
 from exhume.text import from_path, printable
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
@@ -187,15 +186,7 @@ class Directory:
         return fd
 
     def _anew(self, path: str, flags: int) -> int:
-        raw = encode(path)
-        if raw is None:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        if self._openat2:
-            try:
-                return open_in_root(self._root, raw or b"/", flags)
-            except Unreadable:
-                self._openat2 = False
-        return open_by_steps(self._root, raw, flags)
+        return open_in(self._root, path, flags, self._openat2)
 
     def _complain(self, path: str, error: OSError) -> None:
         if error.errno not in _ABSENT:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import UsageError
-from exhume.host.tree import LARGEST, MOST_LINKS, MOST_TROUBLES, Entry, Tree, complain
-from exhume.image.directory import Directory
+from exhume.host.directory import Directory
+from exhume.host.paths import MOST_LINKS
+from exhume.host.tree import LARGEST, MOST_TROUBLES, Entry, Tree, complain
 from tests.examples import examples
 
 NAMES = ("a", "b", "c", "\udcff", "..", ".", "")
