@@ -45,7 +45,7 @@ def diagnose(recording: Recording, thresholds: Thresholds) -> Report:
     """Of what is in memory."""
     window = recording.window
     thresholds = _own(thresholds, window)
-    times = _incidents(examine(recording, _ageless(thresholds)), window)
+    times = _incidents(examine(recording, thresholds.ageless()), window)
 
     def around(at: Times) -> Recording:
         return recording if _covers(at, window) else part(recording, at[0] - BEFORE, at[1] + AFTER)
@@ -72,7 +72,7 @@ def diagnose_folder(
         if progress is not None:
             progress((at - start) / (end - start))
         piece = folder.load(at, min(end, at + PIECE), tables)
-        times += _incidents(examine(piece, _ageless(thresholds)), piece.window)
+        times += _incidents(examine(piece, thresholds.ageless()), piece.window)
     latest = max(start, end - PIECE)
     judged, further = _judged(
         _merged(times), lambda at: _with_history(folder, max(first, at[0] - BEFORE), at[1] + AFTER), thresholds
@@ -100,11 +100,6 @@ def _with_history(folder: Folder, start: int, end: int) -> Recording:
 def _own(thresholds: Thresholds, window: Times) -> Thresholds:
     """What the kernel's log still had of the time before the recording is history to it."""
     return replace(thresholds, recent_s=min(thresholds.recent_s, (window[1] - window[0] + APART) // SECOND))
-
-
-def _ageless(thresholds: Thresholds) -> Thresholds:
-    """What happened in a recording is as bad as it was, whenever that was."""
-    return replace(thresholds, recent_s=1 << 40)
 
 
 def _incidents(examined: Sequence[Examined], window: Times) -> list[Times]:
