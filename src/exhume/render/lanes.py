@@ -84,10 +84,11 @@ class Flag(NamedTuple):
 
 
 class Restarts(NamedTuple):
-    """When a unit was started again, as far as that was seen: between two readings of its counter."""
+    """When a unit was seen to have been restarted, between two readings of its counter, and how often."""
 
     unit: str
     times: tuple[int, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

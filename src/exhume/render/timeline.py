@@ -3,7 +3,6 @@
 The terminal, the HTML report and the Markdown one all draw from this; only here is it read out of a recording.
 """
 
-import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 
 from exhume.diagnosis.findings.cores import Core, cores
 from exhume.diagnosis.findings.model import Facts, Finding, Span
-from exhume.diagnosis.findings.stalls import stalls
+from exhume.diagnosis.findings.stalls import held_stalls
+from exhume.recording.events import Restart, restarts
 from exhume.recording.recording import Recording
 from exhume.render.lanes import ROWS, STATES, Bars, Flag, Line, Measure, Restarts, Shares, Strip, Timeline, measured
 
@@ -170,7 +170,7 @@ def _lines(recording: Recording, start: int, end: int) -> tuple[Line, ...]:
 def _bars(recording: Recording, start: int, end: int, findings: Sequence[Finding[Facts]]) -> tuple[Bars, ...]:
     """Stalls that were measured, and times in which a driver says that it was not polled."""
     by_device: dict[str, set[Span]] = {}
-    for stall in stalls(recording):
+    for stall in held_stalls(recording):
         if stall.start < end and stall.end > start:
             by_device.setdefault(stall.device or stall.what or "softirq", set()).add(stall.span)
     for finding in findings:
@@ -205,18 +205,10 @@ def _flags(recording: Recording, start: int, end: int) -> tuple[tuple[Flag, ...]
 
 
 def _restarts(recording: Recording, start: int, end: int) -> tuple[Restarts, ...]:
-    table = recording["units"]
-    seen: dict[str, list[tuple[int, int]]] = {}
-    for time, unit, count in zip(
-        table.ints("time").tolist(), table.texts("unit"), table.ints("restarts").tolist(), strict=True
-    ):
-        if count >= 0 and time < end:
-            seen.setdefault(unit, []).append((time, count))
-    found = []
-    for unit, rows in seen.items():
-        rows.sort()
-        times = [now for (_, before), (now, count) in itertools.pairwise(rows) if count > before and now >= start]
-        if times:
-            found.append(Restarts(unit, tuple(times)))
-    found.sort(key=lambda one: (-len(one.times), one.unit))
+    seen: dict[str, list[Restart]] = {}
+    for one in restarts(recording):
+        if start <= one.time < end:
+            seen.setdefault(one.unit, []).append(one)
+    found = [Restarts(unit, tuple(one.time for one in some), sum(one.times for one in some)) for unit, some in seen.items()]
+    found.sort(key=lambda one: (-one.total, one.unit))
     return tuple(found[:_MOST_UNITS])

@@ -1,15 +1,15 @@
 """What happened at moments: lines of logs, waits that were too long, restarts of units."""
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from exhume.recording.events import nic_resets, restarts
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
-    from exhume.diagnosis.findings.stalls import Stall
+    from exhume.diagnosis.findings.stalls import HeldStall
 
 TABLES = ("events", "units", "anchors")
 MOST_FLAGS = 400
@@ -42,11 +42,20 @@ class Bar(NamedTuple):
     text: str
 
 
+class Reset(NamedTuple):
+    """A reset of a network device, at the time its driver gave up."""
+
+    time: int
+    device: str
+    reason: str
+
+
 class Restart(NamedTuple):
-    """When a unit was started again, as far as that was seen: between two readings of its counter."""
+    """A unit was restarted, as often as its counter grew between two readings."""
 
     time: int
     unit: str
+    times: int
 
 
 class Marks(NamedTuple):
@@ -55,9 +64,10 @@ class Marks(NamedTuple):
     """Flags that would have been too many."""
     bars: tuple[Bar, ...]
     restarts: tuple[Restart, ...]
+    resets: tuple[Reset, ...]
 
 
-NONE = Marks((), 0, (), ())
+NONE = Marks((), 0, (), (), ())
 
 
 def around(folder: Folder, start: int, end: int) -> Marks:
@@ -66,7 +76,9 @@ def around(folder: Folder, start: int, end: int) -> Marks:
 
 
 def marks(recording: Recording, start: int, end: int) -> Marks:
-    return joined([Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), tuple(_restarts(recording)))], start, end)
+    risen = tuple(Restart(one.time, one.unit, one.times) for one in restarts(recording))
+    resets = tuple(Reset(one.time, one.device, one.reason) for one in nic_resets(recording))
+    return joined([Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), risen, resets)], start, end)
 
 
 def joined(parts: Iterable[Marks], start: int, end: int) -> Marks:
@@ -78,13 +90,21 @@ def joined(parts: Iterable[Marks], start: int, end: int) -> Marks:
         kept = sorted(sorted(flags, key=lambda flag: (flag.severity != "critical", flag.time))[:MOST_FLAGS])
     bars = {bar for part in parts for bar in part.bars if bar.start < end and bar.end > start}
     longest = sorted(bars, key=lambda bar: (bar.start - bar.end, bar))[:MOST_SPANS]
-    restarts = sorted({one for part in parts for one in part.restarts if start <= one.time < end})[-MOST_RESTARTS:]
+    restarted = sorted({one for part in parts for one in part.restarts if start <= one.time < end})[-MOST_RESTARTS:]
+    resets = sorted({one for part in parts for one in part.resets if start <= one.time < end})[-MOST_RESTARTS:]
     left_out = len(flags) - len(kept) + sum(part.left_out for part in parts)
-    return Marks(tuple(kept), left_out, tuple(sorted(longest, key=lambda bar: (bar.start, bar))), tuple(restarts))
+    by_time = tuple(sorted(longest, key=lambda bar: (bar.start, bar)))
+    return Marks(tuple(kept), left_out, by_time, tuple(restarted), tuple(resets))
 
 
 def together(one: Marks, other: Marks) -> Marks:
-    return Marks(one.flags + other.flags, one.left_out + other.left_out, one.bars + other.bars, one.restarts + other.restarts)
+    return Marks(
+        one.flags + other.flags,
+        one.left_out + other.left_out,
+        one.bars + other.bars,
+        one.restarts + other.restarts,
+        one.resets + other.resets,
+    )
 
 
 def by_title(bars: Iterable[Bar]) -> list[tuple[str, list[Bar]]]:
@@ -105,29 +125,17 @@ def _flags(recording: Recording) -> Iterable[Flag]:
 
 
 def _bars(recording: Recording) -> Iterable[Bar]:
-    from exhume.diagnosis.findings.stalls import stalls  # the first picture does not wait for these
+    from exhume.diagnosis.findings.stalls import held_stalls  # the first picture does not wait for these
 
-    for stall in stalls(recording):
+    for stall in held_stalls(recording):
         name = stall.device or {"runqueue": "runnable threads"}.get(stall.what, stall.what) or "softirq"
         yield Bar(f"{name} late", stall.start, stall.end, stall.core, _told(stall))
 
 
-def _told(stall: "Stall") -> str:
+def _told(stall: "HeldStall") -> str:
     told = f"{stall.ms:,} ms"
     if stall.who is not None:
         told += f", {stall.who.comm or 'somebody'} had the core"
     if stall.stack:
         told += f", in {stall.stack[-1]}"
     return told
-
-
-def _restarts(recording: Recording) -> Iterable[Restart]:
-    table = recording["units"]
-    seen: dict[str, list[tuple[int, int]]] = {}
-    rows = zip(table.ints("time").tolist(), table.texts("unit"), table.ints("restarts").tolist(), strict=True)
-    for time, unit, count in rows:
-        if count >= 0:
-            seen.setdefault(unit, []).append((time, count))
-    for unit, readings in seen.items():
-        readings.sort()
-        yield from (Restart(now, unit) for (_, before), (now, count) in pairwise(readings) if count > before)
