@@ -241,6 +241,18 @@ def test_what_the_log_had_from_before_the_recording_is_history(night: Recording)
     assert sum(span.end >= 1400 * SECOND for one in findings for span in one.spans) == 3
 
 
+def test_the_tracepoint_of_the_watchdog_counts_where_the_log_cannot_be_read() -> None:
+    it = made.recording(on=("cpu", "latency"))
+    made.cores(it, 60.0, {})
+    for second in (20, 21, 40):
+        told = labels(device="eth1", netns=1, queue=3, count=1)
+        it["events"].add(second * SECOND, "xmit-timeout", "eth1", "warning", "eth1: nothing was sent", told)
+    (finding,) = of(nic_reset.detect(it, T).findings, NicReset)
+    (resets, *_) = rare(None, it)
+    assert finding.facts.resets == resets.after == recordings.resets(it, it.window) == 2
+    assert metric(it, [], "exhume_nic_resets_total") == {"eth1": 2}
+
+
 def test_a_reset_has_its_outcome_and_reason(night: Recording) -> None:
     of_eth0 = [(reset.time // SECOND, reset.outcome, reset.reason) for reset in nic_resets(night) if reset.device == "eth0"]
     assert of_eth0 == [

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from exhume.diagnosis.findings.cores import Core, cores
 from exhume.diagnosis.findings.model import Facts, Finding, Span
-from exhume.diagnosis.findings.stalls import held_stalls
-from exhume.recording.events import Restart, restarts
+from exhume.recording.events import Restart, restarts, stalls
 from exhume.recording.recording import Recording
 from exhume.render.lanes import ROWS, STATES, Bars, Flag, Line, Measure, Restarts, Shares, Strip, Timeline, measured
 
@@ -170,9 +169,9 @@ def _lines(recording: Recording, start: int, end: int) -> tuple[Line, ...]:
 def _bars(recording: Recording, start: int, end: int, findings: Sequence[Finding[Facts]]) -> tuple[Bars, ...]:
     """Stalls that were measured, and times in which a driver says that it was not polled."""
     by_device: dict[str, set[Span]] = {}
-    for stall in held_stalls(recording):
+    for stall in stalls(recording):
         if stall.start < end and stall.end > start:
-            by_device.setdefault(stall.device or stall.what or "softirq", set()).add(stall.span)
+            by_device.setdefault(stall.device or stall.what or "softirq", set()).add(Span(stall.core, stall.start, stall.end))
     for finding in findings:
         if finding.kind == "napi-starved" and finding.subject not in by_device:
             spans = {span for span in finding.spans if span.start < end and span.end > start}

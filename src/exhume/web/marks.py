@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from exhume.recording.events import nic_resets, restarts
+from exhume.recording.events import Restart, nic_resets, restarts
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.recording.summary import SECOND
@@ -50,14 +50,6 @@ class Reset(NamedTuple):
     reason: str
 
 
-class Restart(NamedTuple):
-    """A unit was restarted, as often as its counter grew between two readings."""
-
-    time: int
-    unit: str
-    times: int
-
-
 class Marks(NamedTuple):
     flags: tuple[Flag, ...]
     left_out: int
@@ -76,9 +68,8 @@ def around(folder: Folder, start: int, end: int) -> Marks:
 
 
 def marks(recording: Recording, start: int, end: int) -> Marks:
-    risen = tuple(Restart(one.time, one.unit, one.times) for one in restarts(recording))
     resets = tuple(Reset(one.time, one.device, one.reason) for one in nic_resets(recording))
-    return joined([Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), risen, resets)], start, end)
+    return joined([Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), tuple(restarts(recording)), resets)], start, end)
 
 
 def joined(parts: Iterable[Marks], start: int, end: int) -> Marks:
@@ -90,11 +81,12 @@ def joined(parts: Iterable[Marks], start: int, end: int) -> Marks:
         kept = sorted(sorted(flags, key=lambda flag: (flag.severity != "critical", flag.time))[:MOST_FLAGS])
     bars = {bar for part in parts for bar in part.bars if bar.start < end and bar.end > start}
     longest = sorted(bars, key=lambda bar: (bar.start - bar.end, bar))[:MOST_SPANS]
-    restarted = sorted({one for part in parts for one in part.restarts if start <= one.time < end})[-MOST_RESTARTS:]
+    restarted = {one for part in parts for one in part.restarts if start <= one.time < end}
     resets = sorted({one for part in parts for one in part.resets if start <= one.time < end})[-MOST_RESTARTS:]
     left_out = len(flags) - len(kept) + sum(part.left_out for part in parts)
     by_time = tuple(sorted(longest, key=lambda bar: (bar.start, bar)))
-    return Marks(tuple(kept), left_out, by_time, tuple(restarted), tuple(resets))
+    latest = sorted(restarted, key=lambda one: (one.time, one.unit))[-MOST_RESTARTS:]
+    return Marks(tuple(kept), left_out, by_time, tuple(latest), tuple(resets))
 
 
 def together(one: Marks, other: Marks) -> Marks:

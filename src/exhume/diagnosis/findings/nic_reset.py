@@ -111,11 +111,11 @@ class NicReset(Facts):
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     log, nic = recording.on("kernel-log"), recording.on("nic")
-    if not log and not nic:
-        return Examined(NicReset.kind, unseen=recording.why_off("kernel-log"))
     resets: dict[str, list[DecodedReset]] = {}
     for reset in nic_resets(recording):
         resets.setdefault(reset.device, []).append(reset)
+    if not log and not nic and not resets:
+        return Examined(NicReset.kind, unseen=recording.why_off("kernel-log"))
     missing: dict[str, list[Event]] = {}
     names = netdevs(recording)
     for event in events(recording, *_QUEUE):
@@ -142,7 +142,7 @@ def _from_log(
     counted: list[ResetCounter],
     thresholds: Thresholds,
 ) -> Finding[NicReset]:
-    lines = sorted({id(line): line for line in (*_lines(resets), *missing)}.values(), key=lambda line: line.time)
+    lines = sorted((*(line for reset in resets for line in reset.lines), *missing), key=lambda line: line.time)
     moments = [reset.last for reset in resets] or missing
     last = max(moments, key=lambda line: line.time)
     driver = _last_field(lines, "driver")
@@ -172,10 +172,6 @@ def _from_log(
     current = severity(last, thresholds, "warning" if only_missing and missing else "critical")
     spans = tuple(Span(-1, line.time, line.time) for line in moments)
     return Finding(facts, current, lines[0].time, last.time, spans)
-
-
-def _lines(resets: list[DecodedReset]) -> list[Event]:
-    return [line for reset in resets for line in reset.lines]
 
 
 def _outcome(resets: list[DecodedReset]) -> Outcome:
