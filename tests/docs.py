@@ -89,10 +89,10 @@ numbers. They are decoded in one place (`recording/events.py`); which of them ma
 
 - **A NIC reset** begins when a driver gives up on its device: the transmit watchdog fired (`nic-tx-timeout`,
   `nic-queue-paused`, or `xmit-timeout` from the tracepoint), or a check of the driver itself failed (`nic-keepalive-lost`,
-  `nic-tx-lost`, `nic-tx-hang` and so on). It ends with `nic-reset-done` or `nic-reset-failed`. Lines about one device within
-  3 s are about one reset, since the watchdog looks no more often than every 5 s. ENA logs the end: until it comes, or 60 s have
-  passed without a line, all lines are about one reset. Other drivers log no end, so each time that they give up is a reset.
-  Each `nic-reset-done` is one, with or without lines before it. A late packet (`nic-tx-not-completed`) is none.
+  `nic-tx-lost`, `nic-tx-hang` and so on). It ends with `nic-reset-done` or `nic-reset-failed`; what comes after that is about
+  the next one. ENA logs the end: until it comes, or 60 s have passed without a line, all lines about the device are about one
+  reset. Other drivers log none: of these, lines within 3 s are about one reset, since the watchdog looks no more often than
+  every 5 s. Each `nic-reset-done` is a reset, with or without lines before it. A late packet (`nic-tx-not-completed`) is none.
 - **A stall** is one from its start to its end, whether it was announced before (`stall-begins`) or not. Until it ends, findings
   count it as unfinished; metrics count it when it ends.
 - **A restart** is one more in systemd's `NRestarts` between two readings. That it goes back to 0 is none.

@@ -64,8 +64,8 @@ RESETS: tuple[tuple[int, tuple[tuple[float, str], ...]], ...] = (
     (1, ((900.0, ENA + "Transmit time out"), (903.0, FAILED), (903.1, DONE.replace("successfully", "status: -5")))),
     # An end without a beginning, for a user asked for it; and another one right after.
     (2, ((1000.0, DONE), (1002.0, DONE))),
-    # Lines in the wrong order.
-    (1, ((1200.0, DONE), (1200.4, ENA + "Trigger reset is on"))),
+    # Lines of one moment in the wrong order.
+    (1, ((1200.0, DONE), (1200.0, ENA + "Trigger reset is on"))),
     # Both devices at once.
     (2, ((1500.0, WATCHDOG), (1500.1, MLX.format(1)), (1501.0, DONE))),
     # The end was not logged, or is still to come.

@@ -87,8 +87,7 @@ REASONS: Final = {
 # Drivers that log the end of a reset. While one is under way further lines are about it: ena_tx_timeout returns if
 # ENA_FLAG_TRIGGER_RESET is set. Other drivers log that they give up and no end, so each time is a reset.
 REPORT_THE_END: Final = ("ena",)
-# dev_watchdog looks at a device every watchdog_timeo, 5 s or longer, and a restarted queue begins a new period: lines that are
-# closer than this are about one reset.
+# dev_watchdog looks at a device every watchdog_timeo, 5 s or longer: lines that are closer than this are about one reset.
 _SAME_NS: Final = 3 * 10**9
 # ENA looks once a second and a reset takes seconds, more on a starving node. A line further from its reset than this is about
 # another one.
@@ -202,11 +201,11 @@ class ResetDecoder:
                 return gap <= NEAR_NS
             # `Reset attempt failed` and `Device reset completed, status: -5` are of one reset. Each success is a reset.
             return latest.end == event.kind == "nic-reset-failed" and gap <= _SAME_NS
-        if gap <= _SAME_NS:
-            return True
+        if latest.end:
+            return event.time <= latest.time
         reported = self._drivers.get(device, "") in REPORT_THE_END
         announced = event.kind == _TRIGGERED and not latest.triggered
-        return not latest.end and gap <= NEAR_NS and (reported or announced)
+        return gap <= (NEAR_NS if reported or announced else _SAME_NS)
 
 
 def nic_resets(recording: Recording) -> list[NicReset]:
