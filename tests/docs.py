@@ -93,6 +93,28 @@ def reason_codes() -> list[str]:
     return lines
 
 
+COUNTS = """\
+### What counts as one
+
+Findings, metrics, `exhume fleet`, `exhume verify` and the page of `exhume view` count the same events, and so give the same
+numbers. They are decoded in one place (`recording/events.py`); which of them matter is for the thresholds to say.
+
+- **A NIC reset** begins when a driver gives up on its device: the transmit watchdog fired (`nic-tx-timeout`,
+  `nic-queue-paused`, or `xmit-timeout` from the tracepoint), or a check of the driver itself failed (`nic-keepalive-lost`,
+  `nic-tx-lost`, `nic-tx-hang` and so on). It ends with `nic-reset-done` or `nic-reset-failed`; what comes after that is about
+  the next one. ENA logs the end: until it comes, or 60 s have passed without a line, all lines about the device are about one
+  reset. Other drivers log none: of these, lines within 3 s are about one reset, since the watchdog looks no more often than
+  every 5 s. Each `nic-reset-done` is a reset, with or without lines before it. A late packet (`nic-tx-not-completed`) is none.
+- **A stall** is one from its start to its end, whether it was announced before (`stall-begins`) or not. Until it ends, findings
+  count it as unfinished; metrics count it when it ends.
+- **A restart** is one more in systemd's `NRestarts` between two readings. That it goes back to 0 is none.
+- **An OOM kill** is a `Killed process` line: `oom-kill` at the node's limit, `memcg-oom-kill` at that of a cgroup.
+- **A lockup** is what one watchdog says about one core (`soft-lockup`, `hard-lockup`, `rcu-stall`, `rcu-kthread-starved`)
+  until it has been silent for five minutes: the kernel repeats itself while a lockup lasts. A `hung-task` holds no core.
+
+What the kernel log still had from before the recording is history: findings report it with its age, nothing else counts it."""
+
+
 def recording() -> str:
     lines = [
         "# The recording",
@@ -106,6 +128,8 @@ def recording() -> str:
         lines += [f"| `{column.name}` | {column.kind} | {column.doc} |" for column in table.columns]
         if table.name == "sources":
             lines += ["", *reason_codes()]
+        if table.name == "events":
+            lines += ["", *COUNTS.splitlines()]
     return "\n".join(lines) + "\n"
 
 

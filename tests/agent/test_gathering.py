@@ -11,7 +11,7 @@ from exhume.agent.gathering import RATE_NS, Gathered
 from exhume.agent.hierarchy import memory_hierarchy
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import EDGES_US, METRICS, MOST_DEVICES, OTHER, TOP, most_series
-from exhume.agent.standing import FRESH_S, Standing, worst
+from exhume.agent.standing import FRESH_S, Standing
 from exhume.diagnosis.findings.core_facts import CoreSaturated
 from exhume.diagnosis.findings.cpu_throttled import CpuThrottled
 from exhume.diagnosis.findings.crash_loop import CrashLoop
@@ -22,12 +22,13 @@ from exhume.diagnosis.findings.nic_reset import NicReset
 from exhume.diagnosis.findings.oom import Oom
 from exhume.diagnosis.findings.steal import Steal
 from exhume.diagnosis.findings.zombie_memcgs import ZombieMemcgs
-from exhume.diagnosis.report import Health, Report
+from exhume.diagnosis.report import Health, Report, health_of
 from exhume.host.root import Root
 from exhume.recording.recording import labels
 from exhume.recording.source_state import SourceState, State
 from exhume.sources.latency.histogram import BUCKETS
 from tests.agent.made import NODE, SECOND, batch, logged, memcg, waited, walked
+from tests.diagnosis.findings import made
 from tests.diagnosis.findings.facts import finding
 from tests.diagnosis.made import report as made_report
 from tests.examples import examples
@@ -245,7 +246,7 @@ def test_stalls_and_waits_are_by_device_and_devices_are_bounded() -> None:
     rows = batch(1)
     for i in range(100):
         waited(rows, "napi", f"eth{i}", [1] * BUCKETS, 5)
-        waited(rows, "napi", f"eth{i}", [0] * (BUCKETS - 1) + [1], 2 * SECOND, "stall")
+        made.stall(rows, 3.0, 2000, core=i, device=f"eth{i}")
     waited(rows, "runqueue", "", [3] * BUCKETS, 5)
     gathered.add(rows)
     assert len(gathered.histograms) == MOST_DEVICES + 2
@@ -418,8 +419,9 @@ def test_a_verdict_stands_while_its_cause_does_and_no_other_condition_keeps_it()
 
 
 def test_the_worst_finding_is_the_health() -> None:
-    assert worst([]) == worst([finding(Steal, "info")]) == "healthy"
-    assert worst([finding(Steal), finding(Oom, "critical"), finding(Oom, "info")]) == "critical"
+    assert health_of([], True) == health_of([finding(Steal, "info")], True) == "healthy"
+    assert health_of([], False) == "unknown"
+    assert health_of([finding(Steal), finding(Oom, "critical"), finding(Oom, "info")], False) == "critical"
 
 
 def test_a_large_node_and_floods_of_hostile_names_stay_within_the_bound() -> None:

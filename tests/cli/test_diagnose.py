@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from exhume.cli import diagnose, record
-from exhume.cli.diagnose_text import MOST_LINES, RIVALS, render
+from exhume.cli.diagnose_text import MOST_LINES, render
 from exhume.cli.main import command_parser, main
+from exhume.cli.report_text import RIVALS, safe
 from exhume.cli.report_text import render as check_text
-from exhume.cli.report_text import safe
 from exhume.cli.terminal import Style
 from exhume.diagnosis.findings.kind import Culprit
 from exhume.diagnosis.findings.registry import CAUSES, TENANTS

@@ -14,7 +14,9 @@ import pytest
 
 from exhume.cli.check import CODES
 from exhume.cli.latency_text import duration, render
+from exhume.cli.main import main
 from exhume.cli.terminal import Style
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.latency import LatencyReport, latency_report
 from exhume.kernel.bpf import unavailable
 from exhume.recorder.latency_rows import Key
@@ -23,6 +25,7 @@ from exhume.sources.latency.stalls import Holder
 from tests.diagnosis.findings.made import stall
 from tests.diagnosis.test_latency import ISSUE, counted, histogram, recording
 from tests.recorders import exhume
+from tests.render.told import write
 from tests.sources.latency import loaded
 from tests.sources.latency.waiting import CORE, HELD_MS, WAITED_NS, named, needs_a_core_to_hold
 from tests.starved import held, hold_now, off_the_core, ready_to_hold
@@ -193,6 +196,16 @@ def test_it_is_among_the_commands_and_explains_itself() -> None:
     assert b"latency" in exhume("--help").stdout
 
 
+@pytest.mark.parametrize(("critical_ms", "warning_ms", "code"), [(1000, 200, 1), (100, 50, 2), (2000, 1000, 0)])
+def test_the_thresholds_of_the_configuration_decide(tmp_path: Path, critical_ms: int, warning_ms: int, code: int) -> None:
+    it = recording()
+    stall(it, 5, 300)
+    write(tmp_path / "rec", it)
+    config = tmp_path / "exhume.toml"
+    config.write_text(f"[thresholds]\nnapi_stall_critical_ms = {critical_ms}\nnapi_stall_warning_ms = {warning_ms}\n")
+    assert main(["latency", str(tmp_path / "rec"), "--config", str(config)]) == code
+
+
 # The text, of reports made of numbers
 
 
@@ -209,7 +222,7 @@ def report(stalls: bool = True) -> LatencyReport:
         stall(it, 7, 70, holder=None, device="eth1", netns=7)
         stall(it, 8, 60, holder=Holder(0, 0, "swapper/3"), core=3, device="eth1", netns=7)
         stall(it, 9, 55, device="eth2", netns=0, over=False)
-    return latency_report(it)
+    return latency_report(it, Thresholds())
 
 
 def text(of: LatencyReport, columns: int = 100, **options: bool) -> str:
@@ -288,7 +301,7 @@ def test_hostile_names_are_shown_safely() -> None:
     stall(it, 6, 80, device=HOSTILE, over=False, cgroup=HOSTILE)
     it.add_source(0, "latency-stacks", SourceState.off(Failed(HOSTILE * 90)))
     for verbose in (False, True):
-        shown = text(latency_report(it), verbose=verbose)
+        shown = text(latency_report(it, Thresholds()), verbose=verbose)
         assert all(character == "\n" or character.isprintable() for character in shown)
         assert len(shown) < 10_000
         assert "\\x1b]0;owned" in shown

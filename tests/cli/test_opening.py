@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from exhume.cli import opening, record_text
 from exhume.cli.terminal import width
-from exhume.diagnosis.findings.events import events, moment
+from exhume.diagnosis.findings.events import moment
 from exhume.errors import ExhumeError
 from exhume.recorder.recorder import Status
+from exhume.recording.events import events
 from exhume.recording.recording import Recording
 from tests.diagnosis.findings import made
 from tests.examples import examples

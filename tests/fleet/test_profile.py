@@ -106,8 +106,14 @@ def test_times_around_events_that_touch_are_one(fleet: Path, monkeypatch: pytest
     folder = Folder(str(fleet / "well" / "three"))
     recording = folder.load(tables=["events"])
     second = 10**9
-    for time, kind in ((10, "nic-reset-done"), (12, "nic-reset-triggered"), (40, "nic-reset-done"), (60, "stall")):
+    for time, kind in (
+        (10, "nic-reset-done"),
+        (12, "nic-reset-triggered"),
+        (40, "nic-reset-done"),
+        (60, "stall"),
+        (90, "nic-reset-done"),
+    ):
         recording["events"].add(time * second, kind, "eth0", "critical", "", ())
     monkeypatch.setattr(folder, "load", lambda tables: recording)
-    assert around(folder, "nic-reset", 2 * second, second) == [(8 * second, 13 * second), (38 * second, 41 * second)]
+    assert around(folder, "nic-reset", 2 * second, second) == [(8 * second, 13 * second), (88 * second, 91 * second)]
     assert sum(1 for _ in walk(merge([]))) == 1

@@ -12,7 +12,7 @@ from exhume.cli.fleet_status_text import beside_the_table, render
 from exhume.cli.main import main
 from exhume.cli.terminal import Style
 from exhume.fleet.model import Fleet, Node
-from exhume.fleet.sources_judging import Figures, judge, pain_in
+from exhume.fleet.sick import Figures, pain_in, sick
 from exhume.fleet.status import as_json, status
 
 CAPTURE = pytest.CaptureFixture[str]
@@ -79,7 +79,7 @@ def test_json_has_every_node_or_the_top(tmp_path: Path, capsys: CAPTURE) -> None
             "critical: memcg-leak of /system.slice/ecs.service",
         ),
         ("10,954 zombies", ""),
-        ("33 resets of a network device, 2,548 minutes with long stalls", "2,548 minutes with long stalls"),
+        ("33 NIC resets; polls late 1.7% of the time", "polls late 1.7% of the time"),
         ("68,680 zombies beside 240 live memory cgroups", "68,680 zombies beside 240 live memory cgroups"),
         ("the disk is full; polls late 1.7% of the time", "the disk is full; polls late 1.7% of the time"),
     ],
@@ -124,19 +124,19 @@ def test_days_to_pain() -> None:
 
 
 def test_a_node_is_judged_by_figures_and_by_who_looked_at_it() -> None:
-    assert judge(Figures()).sick is None
-    assert judge(Figures(zombies=900, live=10)).sick is False
-    assert judge(Figures(zombies=1100, live=240)).sick is False
-    assert judge(Figures(zombies=1300, live=240)).sick is True
-    assert judge(Figures(resets=1)).sick is False
-    assert judge(Figures(resets=3)).why == "3 NIC resets"
-    assert judge(Figures(stall_s=10, seen_s=600)).why == "polls late 1.7% of the time"
-    assert judge(Figures(saturated_s=10, seen_s=600)).sick is False
-    assert judge(Figures(health="warning")).why == "warning: cause not visible"
+    assert sick(Figures()).sick is None
+    assert sick(Figures(zombies=900, live=10)).sick is False
+    assert sick(Figures(zombies=1100, live=240)).sick is False
+    assert sick(Figures(zombies=1300, live=240)).sick is True
+    assert sick(Figures(resets=1)).sick is False
+    assert sick(Figures(resets=3)).why == "3 NIC resets"
+    assert sick(Figures(stall_s=10, seen_s=600)).why == "polls late 1.7% of the time"
+    assert sick(Figures(saturated_s=10, seen_s=600)).sick is False
+    assert sick(Figures(health="warning")).why == "warning: cause not visible"
     leaking = Figures(
         health="critical", zombies=68_000.0, live=80.0
     )  # a leak makes no incident by default, so no verdict names it
-    assert judge(leaking).why == "critical: 68,000 zombies"
+    assert sick(leaking).why == "critical: 68,000 zombies"
 
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)

@@ -56,7 +56,7 @@ def test_edges_are_in_order_and_hold_the_window(start: int, length: int, columns
 def test_marks_of_parts_that_overlap_are_there_once_and_the_longest_wait_comes_first() -> None:
     flag = Flag(5, "critical", "line", "text")
     short, long = Bar("eth1", 0, 3, 0, ""), Bar("eth0", 2, 9, 0, "")
-    part = Marks((flag, Flag(6, "warning", "line", "text")), 0, (short, long), ())
+    part = Marks((flag, Flag(6, "warning", "line", "text")), 0, (short, long), (), ())
     whole = joined([part, part], 0, 10, most_flags=1)
     assert whole.flags == (flag,)
     assert whole.left_out == 1

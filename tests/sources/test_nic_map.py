@@ -23,7 +23,7 @@ from exhume.sources.interrupts import Line, lines, queue_cores
 from exhume.sources.nic import Nic
 from exhume.sources.nic_map import Device, NicMap, Queue, device_names, devices_of, read_map
 from exhume.sources.nic_queues import Port, serving
-from exhume.sources.nic_rows import recorded_map, resets
+from exhume.sources.nic_rows import recorded_map
 from tests.trees import Tree
 
 
@@ -420,20 +420,6 @@ def test_a_queue_whose_interrupt_does_not_name_it_has_its_core_by_the_map(tmp_pa
     assert queue_cores(kept, "rx") == {("ens4", 5): 4, ("eth0", 1): 7}
 
 
-def test_the_history_of_resets_has_every_change() -> None:
-    kept = recording()
-    at = labels(device="eth0", stat="total_resets")
-    for time, value in ((10, 4), (20, 5), (30, 7), (40, 1)):  # at 40 the driver was loaded anew
-        kept.count(time, "nic_stat", value, at)
-    kept.count(10, "nic_stat", 0, labels(device="eth0", stat="queue_5_tx_queue_stop"))
-    kept.count(20, "nic_stat", 9, labels(device="eth0", stat="queue_5_tx_queue_stop"))
-    assert [(reset.time, reset.device, reset.stat, reset.by) for reset in resets(kept)] == [
-        (20, "eth0", "total_resets", 1),
-        (30, "eth0", "total_resets", 2),
-        (40, "eth0", "total_resets", 1),
-    ]
-
-
 # --- this node
 
 
@@ -583,5 +569,4 @@ def test_a_strange_recording_gives_a_map(found: list[tuple[str, dict[str, str], 
         kept.count(time, name, value, labels(**at))
     devices = recorded_map(kept)
     assert len({device.name for device in devices}) == len(devices)
-    assert all(reset.time < len(found) for reset in resets(kept))
     assert isinstance(queue_cores(kept), dict)

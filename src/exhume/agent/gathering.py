@@ -10,17 +10,16 @@ from typing import Any
 
 from exhume.agent.histogram import Histogram
 from exhume.agent.metrics import METRICS, MOST_CORES, MOST_DEVICES, OTHER, TOP
-from exhume.agent.resets import Resets
 from exhume.diagnosis.findings.core_facts import CoreSaturated
 from exhume.diagnosis.findings.crash_loop import CrashLoop
 from exhume.diagnosis.findings.memcg_leak import MemcgLeak
 from exhume.diagnosis.findings.model import Facts, Finding, of
-from exhume.diagnosis.report import Report
+from exhume.diagnosis.report import HEALTHS, Report
 from exhume.diagnosis.zombies import PERCPU_BYTES, SLAB_BYTES
+from exhume.recording.events import ResetDecoder, stalls
 from exhume.recording.recording import Recording
 
 Values = Mapping[tuple[str, ...], float]
-HEALTHS = ("healthy", "warning", "critical", "unknown")
 # The rate of a leak is that of so long; a node with one zombie every ten seconds has sixty of them then.
 RATE_NS = 600 * 10**9
 _RATE_EVERY_NS = 10 * 10**9
@@ -58,7 +57,7 @@ class Gathered:
         self._off: dict[str, int] = {}
         """Sources that are off, and since when."""
         self._devices: list[str] = []
-        self._resets = Resets()
+        self._resets = ResetDecoder()
         self._saturated: dict[int, int] = {}
         self._memory_hierarchy: int | None = None
         self.since: int | None = None
@@ -213,9 +212,11 @@ class Gathered:
                 self.histograms.setdefault(key, Histogram()).add(row["histogram"], row["sum"])
                 for metric in ("exhume_stalls_total", "exhume_stall_seconds_total"):
                     self._count(metric, key, 0.0)
-            elif row["stage"] == "stall":
-                self._count("exhume_stalls_total", key, row["count"])
-                self._count("exhume_stall_seconds_total", key, row["sum"] / 1e9)
+        for stall in stalls(rows):
+            if stall.ended:
+                key = (stall.what, self._device(stall.device) if stall.what == "napi" else "")
+                self._count("exhume_stalls_total", key, 1.0)
+                self._count("exhume_stall_seconds_total", key, stall.ns / 1e9)
 
     def _device(self, name: str) -> str:
         if name not in self._devices:
@@ -225,10 +226,10 @@ class Gathered:
         return name
 
     def _events(self, rows: Recording) -> None:
-        # What the kernel's log still had from before we began was counted by whoever looked then, or by nobody.
-        for time, name, why in self._resets.new(rows):
-            if time >= (self.since or 0):
-                self._count("exhume_nic_resets_total", (self._device(name), why), 1.0)
+        # Resets that the kernel log still had from before we began are not ours to count.
+        for reset in self._resets.decode(rows):
+            if reset.time >= (self.since or 0):
+                self._count("exhume_nic_resets_total", (self._device(reset.device), reset.reason or "unknown"), 1.0)
 
     # What the judges say
 

@@ -109,7 +109,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_stalls_total",
         "counter",
-        "Waits of 50 ms and more, all of them: of a network device's poll, a softirq, a watched thread.",
+        "Stalls of 50 ms and more that have ended: of a network device's poll, a softirq, a watched thread.",
         ("what", "device"),
         3 + MOST_DEVICES + 1,
         "latency",
@@ -127,7 +127,7 @@ METRICS: Final = _all(
     Metric(
         "exhume_nic_resets_total",
         "counter",
-        "Times that a network driver reset its device or the kernel's transmit watchdog fired, by the reason that was given.",
+        "Resets of network devices, by the reason that the log gives. docs/recording.md says what counts as one.",
         ("device", "reason"),
         4 * MOST_DEVICES,
         "kernel-log",

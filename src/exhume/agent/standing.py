@@ -8,13 +8,12 @@ would call the node by, whether it makes an incident or not, is its health.
 from collections.abc import Collection, Iterable
 
 from exhume.agent.gathering import Gathered
-from exhume.diagnosis.findings.model import SEVERITIES, Facts, Finding
+from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.diagnosis.findings.registry import TENANTS
-from exhume.diagnosis.report import Report
+from exhume.diagnosis.report import HEALTHS, Health, Report, health_of
 
 # As long as the window that findings are judged in: what the verdict saw is out of it then.
 FRESH_S = 60.0
-_HEALTHS = ("healthy", "warning", "critical")
 
 
 class Standing:
@@ -23,29 +22,23 @@ class Standing:
 
     def __init__(self, gathered: Gathered) -> None:
         self._gathered = gathered
-        self._verdict: tuple[float, str, object] | None = None
+        self._verdict: tuple[float, Health, object] | None = None
         """When, the health and the cause."""
 
     def found(self, findings: Iterable[Finding[Facts]], kinds: Collection[str], now_s: float, looked: bool = True) -> None:
         """`kinds` make an incident. `looked`: the cores were seen; healthy may only be said by somebody who has looked."""
+        findings = list(findings)
         serious = [one for one in findings if one.serious and one.kind not in TENANTS]
         verdict = self._verdict
         if verdict is None or not any(one.kind in kinds or one.kind == verdict[2] for one in serious):
             # It was about the past: another condition that stays, as a leak does for weeks, does not keep it.
             self._verdict = verdict = None
             self._gathered.no_verdict()
-        health = worst(serious)
-        if health == "healthy" and not looked:
-            health = "unknown"
-        elif verdict is not None and now_s - verdict[0] < FRESH_S and verdict[1] in _HEALTHS:
-            health = max(health, verdict[1], key=_HEALTHS.index)
+        health = health_of(findings, looked)
+        if verdict is not None and now_s - verdict[0] < FRESH_S and "unknown" not in (health, verdict[1]):
+            health = max(health, verdict[1], key=HEALTHS.index)
         self._gathered.health(health)
 
     def verdict(self, report: Report, now_s: float, wall_s: float) -> None:
         self._verdict = now_s, report.health, report.verdict.cause
         self._gathered.verdict(report, wall_s)
-
-
-def worst(findings: Iterable[Finding[Facts]]) -> str:
-    """The health that findings alone speak of."""
-    return _HEALTHS[max((SEVERITIES.index(finding.severity) for finding in findings), default=0)]

@@ -4,7 +4,7 @@ what was ruled out, what to do. Two screens at most; -v has all of it."""
 from dataclasses import dataclass
 
 from exhume.cli.diagnose_commands import commands
-from exhume.cli.report_text import headline, labelled, safe
+from exhume.cli.report_text import MOST_RIVALS, RIVALS, headline, labelled, rivals, safe
 from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.findings.kind import COSTS
 from exhume.diagnosis.findings.model import Facts, Finding
@@ -17,8 +17,6 @@ MOST_LINES = 50
 _LEFT = 11
 _MOST_TIMES = 6
 _MOST_TENANTS = 4
-# Rivals that people ask about first, in this order; the others are told with -v.
-RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal", "printk-flood", "writeback-stall", "irq-imbalance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,8 @@ class _Room:
 
 _ALL = _Room(99, 99, 99, 99, 99)
 _ROOMS = (
-    _Room(4, 3, 2, 3, 3),
-    _Room(4, 3, 2, 2, 2),
+    _Room(MOST_RIVALS, 3, 2, 3, 3),
+    _Room(MOST_RIVALS, 3, 2, 2, 2),
     _Room(3, 3, 1, 1, 1),
     _Room(3, 2, 1, 1, 1, advice_reasons=False),
     _Room(2, 2, 1, 1, 1, advice_reasons=False, reasons=False),
@@ -170,8 +168,8 @@ class _Page:
 
     def _ruled_out(self) -> None:
         verdict = self._scene.verdict
-        out = [item for item in self._scene.ruled_out if self._verbose or item.kind in RIVALS]
-        ordered = sorted(out, key=lambda item: RIVALS.index(item.kind) if item.kind in RIVALS else len(RIVALS))
+        first = rivals(self._scene.ruled_out)
+        ordered = [*first, *(item for item in self._scene.ruled_out if self._verbose and item.kind not in RIVALS)]
         for i, item in enumerate(ordered[: self._room.rivals]):
             self._item("" if i else "Ruled out", f"{item.kind}: {safe(item.because)}", most=1 if not self._verbose else 9)
         if self._verbose:

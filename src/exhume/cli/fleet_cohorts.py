@@ -17,8 +17,8 @@ What do the sick nodes share that the healthy ones do not? Every fact of the inv
 tests that count how many were tried. What only goes along with the cause is named as that; nodes that were up too briefly to
 be sick yet are not taken for healthy; after the first cause the rest is searched again.
 
-Judged sick is a node that had more than 1,000 zombies and five times its live memory cgroups, three resets of a network device
-or ten minutes with long stalls or a core full of kernel time, within what was seen."""
+Judged sick is a node that had 1,000 zombies and five times its live memory cgroups, three NIC resets, polls late for 0.1 % of
+the time, or a core full of kernel time for 10 % of it, within what was seen."""
 EPILOG = """\
 examples:
   exhume lab fleet --nodes 500 -o fleet            a fleet to try it on

@@ -10,8 +10,8 @@ _COLOURS = {"sick": "red", "leaking": "yellow", "healthy": "green", "unknown": "
 _COLUMNS = ("zombies", "a day", "hurts in", "resets", "up")
 _WIDTH = 9
 _LONGEST_NAME = 44
-# As fleet/sources_judging.py and fleet/directory.py have them.
-_IN_THE_ROW = re.compile(r"[0-9,]{1,20} (zombies|NIC resets?|resets? of a network device)")
+# As fleet/sick.py has them.
+_IN_THE_ROW = re.compile(r"[0-9,]{1,20} (zombies|NIC resets)")
 
 
 def render(found: Status, style: Style, columns: int, top: int) -> str:

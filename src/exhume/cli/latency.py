@@ -10,6 +10,7 @@ from exhume.errors import UsageError
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
+    from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.diagnosis.latency import LatencyReport
     from exhume.recorder.latency import Options
     from exhume.recorder.latency_told import Told
@@ -30,7 +31,8 @@ examples:
   exhume latency /data/rec                    what a recording has of it
   sudo exhume latency --json | jq '.stalls[] | {at, us, device, offender}'
 
-exit code: 0 no stall, 1 stalls, 2 a device was not polled for a second or longer, 3 nothing could be watched"""
+exit code: 0 no stall that matters, 1 warning, 2 critical, 3 nothing could be watched. The napi_stall_* thresholds of the
+configuration decide, as for the finding napi-starved: by default a stall of 200 ms is a warning, one of a second critical"""
 
 SHORTEST_NS, LONGEST_NS = 200_000_000, 86_400 * 10**9
 
@@ -40,12 +42,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", nargs="?", metavar="RECORDING", help="what exhume record wrote; this node, live, without")
     parser.add_argument("--for", dest="window_ns", type=duration_ns, default="10s", metavar="TIME", help="how long (10s)")
     parser.add_argument("--device", default="", metavar="NAME", help="only this network device and the cores that poll it")
-    parser.add_argument("--threshold", type=duration_ns, default="50ms", metavar="TIME", help="a stall from here on (50ms)")
+    parser.add_argument("--threshold", type=duration_ns, metavar="TIME", help="a stall from here on (napi_stall_ms: 50ms)")
     parser.add_argument("--threads", default="", metavar="REGEX", help="watch threads of these names, too")
     parser.add_argument("--full", action="store_true", help="measure every event, not those of half a second in ten")
     parser.add_argument("--watch", action="store_true", help="until Ctrl-C; tell stalls while they last")
     parser.add_argument("--json", action="store_true", help="print as JSON (schema exhume.latency/1)")
     parser.add_argument("--host", default="/", metavar="DIR", help="the node whose / is mounted at DIR")
+    parser.add_argument("--config", metavar="FILE", help="settings (default: EXHUME_CONFIG or /etc/exhume/exhume.toml)")
     parser.add_argument("-v", "--verbose", action="store_true", help="every core, every stall, every source")
 
 
@@ -53,6 +56,12 @@ def run(args: argparse.Namespace) -> int:
     import os
     import re
 
+    from exhume.config import load, section
+    from exhume.diagnosis.findings.thresholds import Thresholds
+
+    thresholds = section(load(args.config), "thresholds", Thresholds)
+    if args.threshold is None:
+        args.threshold = thresholds.napi_stall_ms * 1_000_000
     if not SHORTEST_NS <= args.window_ns <= LONGEST_NS:
         raise UsageError("--for must be between 200ms and 24h")
     if not 5_000_000 <= args.threshold <= 60 * 10**9:
@@ -64,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
     except re.error as error:
         raise UsageError(f"--threads {args.threads!r} is not a regular expression: {error}") from None
     if args.recording:
-        return _recorded(args)
+        return _recorded(args, thresholds)
     if args.threshold > args.window_ns:
         raise UsageError("--threshold is longer than --for: nothing could be found")
-    return _watch(args)
+    return _watch(args, thresholds)
 
 
-def _watch(args: argparse.Namespace) -> int:
+def _watch(args: argparse.Namespace, thresholds: "Thresholds") -> int:
     from dataclasses import replace
 
     from exhume.cli.stopping import Stopping
@@ -94,22 +103,22 @@ def _watch(args: argparse.Namespace) -> int:
                 recorder.run(window, args.window_ns, stop, progress=progress, last=not args.watch)
             finally:
                 progress.clear()
-            report = latency_report(window.recording, args.device, args.threshold / 1e6, _present(args.host))
+            report = latency_report(window.recording, thresholds, args.device, args.threshold / 1e6, _present(args.host))
             _show(args, report)
             worst = max(worst, CODES[report.health])
-            counted += sum(not stall.ongoing for stall in report.stalls)
+            counted += sum(stall.over for stall in report.stalls)
             if not args.watch or stop():
                 if args.watch and not args.json:
                     sys.stderr.write(f"exhume: {counted:,} stalls in all\n")
                 return worst
 
 
-def _recorded(args: argparse.Namespace) -> int:
+def _recorded(args: argparse.Namespace, thresholds: "Thresholds") -> int:
     from exhume.diagnosis.latency import latency_report
     from exhume.recording.folder import Folder
 
     recording = Folder(args.recording).load(tables=("latency", "events", "counters", "sources", "anchors"))
-    report = latency_report(recording, args.device, args.threshold / 1e6)
+    report = latency_report(recording, thresholds, args.device, args.threshold / 1e6)
     _show(args, report)
     return CODES[report.health]
 

@@ -5,7 +5,9 @@ from contextlib import suppress
 from functools import cache
 
 from exhume.cli.terminal import Style, wrap
-from exhume.diagnosis.latency import LatencyReport, ProbeSeen, StallSeen
+from exhume.diagnosis.findings.held import INTERRUPT, REST
+from exhume.diagnosis.findings.stalls import HeldStall
+from exhume.diagnosis.latency import LatencyReport, ProbeSeen, holder_did, waiting
 from exhume.recorder.latency import SOURCES
 from exhume.recording.source_state import Gap, Reasons, Weaker
 from exhume.render.histogram_text import axis, halved, strip
@@ -110,7 +112,7 @@ def network(inode: int) -> str:
 
 
 def _stalls(report: LatencyReport, style: Style, columns: int, verbose: bool) -> list[str]:
-    worst = sorted(report.stalls, key=lambda stall: -stall.us)
+    worst = sorted(report.stalls, key=lambda stall: -stall.ns)
     many = ", the longest first" if len(worst) > 1 else ""
     lines = [f"  {style('stalls', 'bold')}  {style(f'{report.start[:10]}, UTC{many}', 'dim')}"]
     for stall in worst if verbose else worst[:MOST_STALLS]:
@@ -120,29 +122,28 @@ def _stalls(report: LatencyReport, style: Style, columns: int, verbose: bool) ->
     return lines
 
 
-def _stall(report: LatencyReport, stall: StallSeen, style: Style, columns: int) -> list[str]:
-    lasts = " and lasts" if stall.ongoing else ""
-    sure = f" ±{duration(stall.error_us / 2)}" if stall.error_us > 1000 else ""
+def _stall(report: LatencyReport, stall: HeldStall, style: Style, columns: int) -> list[str]:
+    lasts = "" if stall.over else " and lasts"
+    sure = f" ±{duration(stall.error_ns / 2000)}" if stall.error_ns > 1_000_000 else ""
     where = f"@{network(stall.netns)}" if stall.device and network(stall.netns) else ""
-    head = f"{report.wall(stall.at)[11:23]}  {duration(stall.us)}{sure}{lasts}"
-    text = f"{stall.whom}{where} on core {stall.core} {_WORDS.get(stall.what, 'waited')}"
+    head = f"{report.wall(stall.start)[11:23]}  {duration(stall.ns / 1000)}{sure}{lasts}"
+    text = f"{waiting(stall)}{where} on core {stall.core} {_WORDS.get(stall.what, 'waited')}"
     first, *rest = wrap(printable(text, 200), f"    {head}  ", "      ", columns)
     lines = [f"    {style(head, 'yellow')}{first.removeprefix(f'    {head}')}", *rest]
-    offender = stall.offender
     if stall.throttled:
         return [*lines, "      the quota of its cgroup held it back"]
-    if offender is None:
+    if stall.who is None:
         return [*lines, "      who held the core is not known"]
-    if not offender.pid and offender.who != "the core":
+    if stall.who == REST:
         idle = "the core was idle, in a softirq, had interrupts off, or did not run at all (a virtual CPU without its core)"
         return [*lines, *wrap(idle, "      ", "        ", columns)]
-    policy = f", {offender.policy}" if offender.policy else ""
-    cgroup = f", {offender.cgroup}" if offender.cgroup else ""
-    did = f" {offender.did}" if offender.did else " held the core"
-    about = f"{policy}{cgroup}" if offender.who != "the core" else ""
-    lines += wrap(printable(f"{offender.who}{about}:{did}", 300), "      ", "        ", columns)
-    if offender.stack:
-        stack = printable(" < ".join(offender.stack[:MOST_FRAMES]), 400)
+    policy = f", {stall.policy}" if stall.policy else ""
+    cgroup = f", {stall.holder_cgroup}" if stall.holder_cgroup else ""
+    did = f" {holder_did(stall)}" if holder_did(stall) else " held the core"
+    about = f"{policy}{cgroup}" if stall.who != INTERRUPT else ""
+    lines += wrap(printable(f"{stall.who}{about}:{did}", 300), "      ", "        ", columns)
+    if stall.stack:
+        stack = printable(" < ".join(stall.stack[:MOST_FRAMES]), 400)
         lines += [style(line, "dim") for line in wrap(stack, "      in ", "         ", columns)]
     return lines
 

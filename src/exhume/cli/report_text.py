@@ -1,18 +1,20 @@
 """A report as people read it: the verdict first, in plain words, then the chain, what was ruled out, what to do next."""
 
 import re
+from collections.abc import Iterable
 
 from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.findings.model import Facts, Finding
-from exhume.diagnosis.report import Report, Source, Verdict
+from exhume.diagnosis.report import Report, RuledOut, Source, Verdict
 from exhume.render import sentences
 from exhume.text import sentence
 
 _COLOURS = {"healthy": "green", "warning": "yellow", "critical": "red", "unknown": "yellow"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEFT = 11
-# Rivals that people ask about first; the others are told with -v.
-_RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal")
+# Rivals that people ask about first, in this order; -v shows the others.
+RIVALS = ("cpu-throttled", "cpu-full", "reclaim", "steal", "printk-flood", "writeback-stall", "irq-imbalance")
+MOST_RIVALS = 4
 _MOST_FINDINGS = 8
 
 
@@ -157,7 +159,7 @@ def _others(
 
 def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:
     if not verbose:
-        out = [f"{item.kind}: {safe(item.because)}" for item in report.verdict.ruled_out if item.kind in _RIVALS]
+        out = [f"{item.kind}: {safe(item.because)}" for item in rivals(report.verdict.ruled_out)[:MOST_RIVALS]]
         few = [finding for finding in report.findings if finding.kind == "zombie-memcgs" and finding.severity == "info"]
         out += [f"zombies: {safe(finding.summary)}" for finding in few]
         if out:
@@ -166,6 +168,10 @@ def _ruled_out(report: Report, style: Style, columns: int, verbose: bool, lines:
     for label, items in (("Ruled out", report.verdict.ruled_out), ("Not judged", report.verdict.unseen)):
         for i, item in enumerate(items):
             labelled("" if i else label, f"{item.kind}: {safe(item.because)}", style, columns, lines)
+
+
+def rivals(ruled_out: Iterable[RuledOut]) -> list[RuledOut]:
+    return sorted((item for item in ruled_out if item.kind in RIVALS), key=lambda item: RIVALS.index(item.kind))
 
 
 def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: list[str]) -> None:

@@ -17,7 +17,7 @@ from exhume.diagnosis.findings.sampled import made_up, unfit
 from exhume.diagnosis.findings.soft_lockup import SoftLockup
 from exhume.diagnosis.findings.steal import MUCH, Steal
 from exhume.diagnosis.findings.thresholds import Thresholds
-from exhume.diagnosis.report import Health, Report, RuledOut, Source, Verdict, wall
+from exhume.diagnosis.report import Health, Report, RuledOut, Source, Verdict, health_of, wall
 from exhume.record import record
 from exhume.recording.recording import Recording
 
@@ -39,21 +39,11 @@ def judge_examined(recording: Recording, examined: list[Examined]) -> Report:
     start, end = recording.window
     times = {time: wall(recording, time) for finding in findings for time in (finding.start, finding.end)}
     sources = tuple(Source(row.name, row.state, row.cost_ns) for row in recording.sources().values())
-    health = _health(recording, findings)
+    health = health_of(findings, recording.on("cpu"))
     verdict = _verdict(recording, health, findings, examined)
     return Report(
         recording.node, wall(recording, start), wall(recording, end), health, verdict, tuple(findings), times, sources
     )
-
-
-def _health(recording: Recording, findings: list[Finding[Facts]]) -> Health:
-    worst = max((SEVERITIES.index(finding.severity) for finding in findings if finding.kind not in TENANTS), default=0)
-    if worst == 2:
-        return "critical"
-    if worst == 1:
-        return "warning"
-    # Healthy may only be said by somebody who has looked.
-    return "healthy" if recording.on("cpu") else "unknown"
 
 
 def _verdict(recording: Recording, health: Health, findings: list[Finding[Facts]], examined: list[Examined]) -> Verdict:

@@ -1,79 +1,40 @@
 """How late a node was: histograms of the whole window, and the stalls with who caused them. What `exhume latency` shows."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from exhume.diagnosis.findings.held import walked
-from exhume.diagnosis.findings.kernel_work import INTERRUPTS, SOFTIRQS, Walks, work
-from exhume.diagnosis.report import Health, wall
+from exhume.diagnosis.findings.model import SEVERITIES, Severity
+from exhume.diagnosis.findings.napi_starved import grade, measured_severity
+from exhume.diagnosis.findings.stalls import HeldStall, recorded_holders
+from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.diagnosis.report import HEALTHS, Health, wall
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Gap, SourceState, Weaker
 from exhume.recording.source_state import as_json as state_json
 from exhume.sources.latency.histogram import EMPTY, Histogram, edges, merge, percentile
 
 SCHEMA = "exhume.latency/1"
-# Stalls of this length are what drivers reset for, or nearly (ENA: 5 s), and jobs notice.
-CRITICAL_US = 1_000_000
 MOST_WORST = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Offender:
-    pid: int
-    comm: str
-    cgroup: str
-    stack: tuple[str, ...]
-    """The kernel functions it was in most of the time, innermost first; empty where it is not known, or was in user space."""
-    samples: int
-    policy: str = ""
-    """Its scheduling policy, if it is not an ordinary one."""
-    walked: Walks = field(default_factory=Walks)
-    """Which statistics its kernel walks groups for."""
-
-    @property
-    def did(self) -> str:
-        """What it was busy with, in words."""
-        if self.stack:
-            done = work(self.stack, self.walked)
-            return f"{done.words} ({self.stack[0]})" if self.stack[0] not in done.words else done.words
-        return "ran its own code" if self.samples else ""
-
-    @property
-    def who(self) -> str:
-        """Not the program that a softirq or an interrupt came on top of."""
-        if self.stack and work(self.stack).key in (SOFTIRQS.key, INTERRUPTS.key):
-            return "the core"
-        return f"{self.comm} [{self.pid}]"
+def waiting(stall: HeldStall) -> str:
+    """What was due."""
+    if stall.device:
+        return stall.device
+    if stall.thread:
+        return stall.thread
+    if stall.what == "napi":
+        return "a network device that is not known"
+    return f"softirqs {', '.join(stall.vectors.split())}"
 
 
-@dataclass(frozen=True, slots=True)
-class StallSeen:
-    """A stall, over or not."""
-
-    at: int
-    """When it began, on the recording's clock."""
-    us: int
-    error_us: int
-    ongoing: bool
-    what: str
-    core: int
-    device: str
-    netns: int
-    thread: str
-    vectors: str
-    offender: Offender | None
-    throttled: bool = False
-
-    @property
-    def whom(self) -> str:
-        if self.device:
-            return self.device
-        if self.thread:
-            return self.thread
-        if self.what == "napi":
-            return "a network device that is not known"
-        return f"softirqs {', '.join(self.vectors.split())}"
+def holder_did(stall: HeldStall) -> str:
+    """What the holder of the core was busy with; empty if that is unknown."""
+    if stall.stack:
+        words = stall.work.words
+        return words if stall.stack[0] in words else f"{words} ({stall.stack[0]})"
+    return "ran its own code" if stall.samples else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +52,7 @@ class ProbeSeen:
     """Of all the time, where the histogram is of windows."""
     share: float
     """Of the time in which it was counted."""
-    worst: tuple[StallSeen, ...]
+    worst: tuple[HeldStall, ...]
 
     @property
     def max_ns(self) -> int:
@@ -118,7 +79,7 @@ class LatencyReport:
     """What was looked at, in words."""
     threads: tuple[ThreadSeen, ...]
     probes: tuple[ProbeSeen, ...]
-    stalls: tuple[StallSeen, ...]
+    stalls: tuple[HeldStall, ...]
     sources: tuple[tuple[str, SourceState], ...]
     recording: Recording
 
@@ -127,11 +88,15 @@ class LatencyReport:
 
 
 def latency_report(
-    recording: Recording, device: str = "", threshold_ms: float = 50, present: Collection[str] = ()
+    recording: Recording,
+    thresholds: Thresholds,
+    device: str = "",
+    threshold_ms: float | None = None,
+    present: Collection[str] = (),
 ) -> LatencyReport:
     """With `device`, only what concerns it: its own numbers, and the cores that polled it. `present` are devices that are
-    known to be there, whether they were polled or not."""
-    stalls = stalls_seen(recording)
+    known to be there, whether they were polled or not. From `threshold_ms` on a stall counts, else from `napi_stall_ms` on."""
+    stalls = recorded_holders(recording)
     probes = _probes(recording, stalls)
     known = {probe.device for probe in probes} | {stall.device for stall in stalls} | set(present)
     if device:
@@ -141,8 +106,9 @@ def latency_report(
     sources = tuple((name, row.state) for name, row in recording.sources().items())
     threads = _threads(recording)
     watched = _watched(recording)
-    health, summary = _judge(stalls, probes, recording, threshold_ms)
-    if device and health == "healthy":
+    threshold_ms = thresholds.napi_stall_ms if threshold_ms is None else threshold_ms
+    health, summary = _judge(stalls, probes, recording, threshold_ms, thresholds)
+    if device and health == "healthy" and not stalls:
         if device not in known:
             others = ", ".join(sorted(filter(None, known))[:MOST_WORST])
             health, summary = "unknown", f"there is no device {device}, and none of that name was polled; there are {others}"
@@ -187,59 +153,7 @@ def _threads(recording: Recording) -> tuple[ThreadSeen, ...]:
     return tuple(sorted(found, key=lambda thread: (-thread.mean_us, thread.name, thread.tid)))
 
 
-def stalls_seen(recording: Recording) -> list[StallSeen]:
-    """Oldest first. One that was announced and is not over yet is in it as it was last seen."""
-    found: dict[tuple[str, str, str], StallSeen] = {}
-    _, end = recording.window
-    for row in recording["events"].rows():
-        if row["kind"] not in ("stall", "stall-begins"):
-            continue
-        fields = dict(row["fields"])
-        key = (fields.get("start_ns", ""), fields.get("cpu", ""), fields.get("tid", ""))
-        over = row["kind"] == "stall"
-        if key in found and not over:
-            continue
-        at, us = _number(fields, "start_ns"), _number(fields, "us")
-        if not over:
-            us = max(us, (end - at) // 1000)
-        found[key] = StallSeen(
-            at=at,
-            us=us,
-            error_us=_number(fields, "error_us"),
-            ongoing=not over,
-            what=fields.get("what", ""),
-            core=_number(fields, "cpu"),
-            device=fields.get("device", ""),
-            netns=_number(fields, "netns"),
-            thread=fields.get("thread", ""),
-            vectors=fields.get("vectors", ""),
-            offender=_offender(fields, walked(recording)),
-            throttled="throttled" in fields,
-        )
-    return sorted(found.values(), key=lambda stall: stall.at)
-
-
-def _offender(fields: dict[str, str], walks: Walks) -> Offender | None:
-    if "offender_pid" not in fields:
-        return None
-    stack = tuple(filter(None, fields.get("stack", "").split(";")))
-    return Offender(
-        _number(fields, "offender_pid"),
-        fields.get("offender_comm", ""),
-        fields.get("offender_cgroup", ""),
-        stack,
-        _number(fields, "offender_samples"),
-        fields.get("offender_policy", ""),
-        walks,
-    )
-
-
-def _number(fields: dict[str, str], name: str) -> int:
-    text = fields.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 19 else 0
-
-
-def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen]:
+def _probes(recording: Recording, stalls: Sequence[HeldStall]) -> list[ProbeSeen]:
     groups: dict[tuple[str, str, int, str, int, str], list[Histogram]] = {}
     windows: dict[bool, dict[int, int]] = {True: {}, False: {}}
     """Of the run queue and of the rest, by second. What was counted all the time, as stalls and reclaim are, is not in it."""
@@ -263,7 +177,7 @@ def _probes(recording: Recording, stalls: Sequence[StallSeen]) -> list[ProbeSeen
         waits = stage in ("wait", "stall")
         late = merged.get((what, "stall", core, device, netns, name), EMPTY) if waits else EMPTY
         worst = [s for s in stalls if waits and (s.what, s.core, s.device, s.netns) == (what, core, device, netns)]
-        worst.sort(key=lambda stall: -stall.us)
+        worst.sort(key=lambda stall: -stall.ns)
         share = measured[what == "runqueue"] if _in_windows(what, stage) else 1.0
         stage = "wait" if waits else stage
         found.append(ProbeSeen(what, stage, core, device, netns, name, whole, late, share, tuple(worst[:MOST_WORST])))
@@ -277,7 +191,11 @@ def _in_windows(what: str, stage: str) -> bool:
 
 
 def _judge(
-    stalls: Sequence[StallSeen], probes: Sequence[ProbeSeen], recording: Recording, threshold_ms: float
+    stalls: Sequence[HeldStall],
+    probes: Sequence[ProbeSeen],
+    recording: Recording,
+    threshold_ms: float,
+    thresholds: Thresholds,
 ) -> tuple[Health, str]:
     watch = recording.source("latency")
     if watch is None or not watch.up:
@@ -290,21 +208,33 @@ def _judge(
             return "unknown", f"no stall was seen, but exhume itself was kept from looking for {gap.gap_ms:,} ms"
         others = f"; other threads waited up to {longest:,.0f} ms for a core" if longest >= threshold_ms else ""
         return "healthy", f"no stall: no poll, softirq or watched thread was {threshold_ms:g} ms late{others}{weak}"
-    longest_stall = max(stalls, key=lambda stall: stall.us)
+    longest_stall = max(stalls, key=lambda stall: stall.ns)
     times = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls, the longest"
-    summary = f"{times} of {longest_stall.us / 1000:,.0f} ms: {longest_stall.whom} on core {longest_stall.core}"
-    offender = longest_stall.offender
-    if offender is not None and offender.pid:
-        held = {(stall.core, stall.offender.pid if stall.offender else 0) for stall in stalls}
+    summary = f"{times} of {longest_stall.ns / 1e6:,.0f} ms: {waiting(longest_stall)} on core {longest_stall.core}"
+    who = longest_stall.who
+    if who is not None and longest_stall.holder_tid:
+        held = {(stall.core, stall.holder_pid) for stall in stalls}
         every = ", each time" if len(stalls) > 1 and len(held) == 1 else ""
-        did = f" {offender.did} there" if offender.did else " held the core"
-        policy = f" ({offender.policy})" if offender.policy else ""
-        summary += f"{every}, while {offender.who}{policy}{did}"
+        did = f" {holder_did(longest_stall)} there" if holder_did(longest_stall) else " held the core"
+        policy = f" ({longest_stall.policy})" if longest_stall.policy else ""
+        summary += f"{every}, while {who}{policy}{did}"
     elif longest_stall.throttled:
         summary += ", which the quota of its cgroup held back"
-    # As it is shown: a second is a second, if it is one when rounded to milliseconds.
-    critical = any(round(stall.us / 1000) * 1000 >= CRITICAL_US for stall in stalls if stall.what == "napi")
-    return ("critical" if critical else "warning"), summary + weak
+    severity = _severity(recording, stalls, threshold_ms, thresholds)
+    short = "; below the warning thresholds" if severity == "info" else ""
+    return HEALTHS[SEVERITIES.index(severity)], summary + short + weak
+
+
+def _severity(recording: Recording, stalls: Sequence[HeldStall], threshold_ms: float, thresholds: Thresholds) -> Severity:
+    """That of the finding napi-starved, whenever it was. Other softirqs and threads are a warning at most: they are no sign
+    that a device starves."""
+    start, end = recording.window
+    late = [stall for stall in stalls if stall.ns >= threshold_ms * 1e6]
+    polls, others = [stall for stall in late if stall.what == "napi"], [stall for stall in late if stall.what != "napi"]
+    levels: list[Severity] = [measured_severity(recording, polls, thresholds.ageless())]
+    if others and grade(others, end - start, thresholds) != "info":
+        levels.append("warning")
+    return max(levels, key=SEVERITIES.index)
 
 
 def as_json(report: LatencyReport) -> dict[str, Any]:
@@ -353,27 +283,26 @@ def _probe_json(report: LatencyReport, probe: ProbeSeen) -> dict[str, Any]:
     }
 
 
-def _stall_json(report: LatencyReport, stall: StallSeen) -> dict[str, Any]:
-    offender = stall.offender
+def _stall_json(report: LatencyReport, stall: HeldStall) -> dict[str, Any]:
     return {
-        "at": report.wall(stall.at),
-        "us": stall.us,
-        "error_us": stall.error_us,
-        "ongoing": stall.ongoing,
+        "at": report.wall(stall.start),
+        "us": stall.ns // 1000,
+        "error_us": stall.error_ns // 1000,
+        "ongoing": not stall.over,
         "what": stall.what,
         "cpu": stall.core,
         "device": stall.device or None,
         "netns": stall.netns or None,
         "thread": stall.thread or None,
         "offender": None
-        if offender is None
+        if stall.holder_tid is None
         else {
-            "pid": offender.pid,
-            "comm": offender.comm,
-            "cgroup": offender.cgroup or None,
-            "policy": offender.policy or None,
-            "stack": list(offender.stack),
-            "did": offender.did or None,
-            "samples": offender.samples,
+            "pid": stall.holder_pid,
+            "comm": stall.holder_comm,
+            "cgroup": stall.holder_cgroup or None,
+            "policy": stall.policy or None,
+            "stack": list(stall.stack),
+            "did": holder_did(stall) or None,
+            "samples": stall.samples,
         },
     }

@@ -1,14 +1,14 @@
 """The report as data: what every rendering starts from, and its JSON form (schema exhume.report/2), written and read back."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 from exhume.diagnosis.findings.codec import decode, encode, encode_facts, items, mapping, number, text
 from exhume.diagnosis.findings.kind import Advice, Culprit, Link, Remedy
 from exhume.diagnosis.findings.model import SEVERITIES, Facts, Finding
-from exhume.diagnosis.findings.registry import BY_NAME
+from exhume.diagnosis.findings.registry import BY_NAME, TENANTS
 from exhume.errors import UsageError
 from exhume.record import record
 from exhume.recording.recording import Node, Recording
@@ -23,6 +23,14 @@ T = TypeVar("T")
 MOST_LINKS: Final = 100
 Health = Literal["healthy", "warning", "critical", "unknown"]
 HEALTHS: Final[tuple[Health, ...]] = ("healthy", "warning", "critical", "unknown")
+"""The first three in the order of SEVERITIES."""
+
+
+def health_of(findings: Iterable[Finding[Facts]], looked: bool) -> Health:
+    """A node's health by its findings; what concerns a tenant alone is not the node's. `looked`: the cores were seen; without
+    that a node without findings is unknown."""
+    worst = max((SEVERITIES.index(finding.severity) for finding in findings if finding.kind not in TENANTS), default=0)
+    return HEALTHS[worst] if worst or looked else "unknown"
 
 
 @record(frozen=True, slots=True)

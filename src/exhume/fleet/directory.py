@@ -11,9 +11,10 @@ from exhume import budget
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.cohorts_kinds import Kind, kind
-from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
+from exhume.fleet.directory_minutes import MEMORY, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.model import Boot, Fact, Fleet, Node
+from exhume.fleet.sick import DAY_S, Figures, sick
 from exhume.scratch import scratch
 from exhume.text import from_path, printable
 
@@ -30,7 +31,6 @@ READERS: Final = {
 }
 # Of the inventory: every value as it is written, because 5.10 is a version and no number.
 _AS_TEXT: Final = {".csv": "read_csv($1, all_varchar=true)"}
-_DAY_S = 86_400.0
 # Seen for less than this, a node's leak has no rate.
 _SHORTEST_S = 3600.0
 _OWN: Final[tuple[str, ...]] = ("node", "sick", "uptime_s", "zombies", "leak_per_day", "resets")
@@ -67,7 +67,7 @@ def load(
             seen = _lives(connection, minutes, thresholds or Thresholds(), engine or chosen(), progress)
     except duckdb.Error as error:
         raise ExhumeError(f"{_shown(root)} cannot be read: {printable(str(error).splitlines()[0], 300)}") from None
-    return put_together(str(root), facts, seen, bool(minutes))
+    return put_together(str(root), facts, seen, bool(minutes), thresholds=thresholds)
 
 
 def files(root: Path, name: str) -> list[Path]:
@@ -157,7 +157,12 @@ def _fact(value: object) -> Fact | None:
 
 
 def put_together(
-    source: str, inventory: dict[str, dict[str, Fact]], seen: Iterable[Life], has_minutes: bool, directory: str = ""
+    source: str,
+    inventory: dict[str, dict[str, Fact]],
+    seen: Iterable[Life],
+    has_minutes: bool,
+    directory: str = "",
+    thresholds: Thresholds | None = None,
 ) -> Fleet:
     """Nodes by name, of the inventory and of the minutes."""
     by_node = {name: list(some) for name, some in groupby(seen, key=lambda each: each.node)}
@@ -165,7 +170,7 @@ def put_together(
     for name in sorted(inventory.keys() | by_node.keys()):
         known = dict(inventory.get(name, {}))
         own = {key: known.pop(key) for key in _OWN if key in known}
-        nodes.append(_node(name, known, own, by_node.get(name, [])))
+        nodes.append(_node(name, known, own, by_node.get(name, []), thresholds))
         boots += [boot for life in by_node.get(name, ()) if (boot := _boot(life)) is not None]
     troubles = []
     if has_minutes and inventory:
@@ -182,14 +187,14 @@ def _boot(life: Life) -> Boot | None:
     return Boot(life.node, max(0.0, first - life.booted), max(0.0, last - life.booted), life.zombies_from, life.zombies)
 
 
-def _node(name: str, facts: dict[str, Fact], own: dict[str, Fact], seen: list[Life]) -> Node:
+def _node(name: str, facts: dict[str, Fact], own: dict[str, Fact], seen: list[Life], thresholds: Thresholds | None) -> Node:
     if not seen:
-        sick = own.get("sick")
+        ill = own.get("sick")
         numbers = {key: _own_number(own.get(key)) for key in ("uptime_s", "zombies", "leak_per_day", "resets")}
         return Node(
             name,
             facts,
-            sick if isinstance(sick, bool) else bool(sick) if isinstance(sick, float) and math.isfinite(sick) else None,
+            ill if isinstance(ill, bool) else bool(ill) if isinstance(ill, float) and math.isfinite(ill) else None,
             uptime_s=numbers["uptime_s"],
             zombies=numbers["zombies"],
             leak_per_day=numbers["leak_per_day"],
@@ -197,19 +202,19 @@ def _node(name: str, facts: dict[str, Fact], own: dict[str, Fact], seen: list[Li
         )
     now = seen[-1]
     uptimes = [max(0.0, life.last - life.booted) for life in seen if life.booted is not None]
-    resets = sum(life.resets or 0 for life in seen)
-    sick, why, badness = judge(seen)
+    figures = _figures(seen)
+    judged = sick(figures, thresholds)
     return Node(
         name,
         facts,
-        sick,
-        badness,
-        why,
+        judged.sick,
+        judged.badness,
+        judged.why,
         uptime_s=max(0.0, now.last - now.booted) if now.booted is not None else None,
         exposed_s=max(uptimes, default=None),
         zombies=now.zombies,
-        leak_per_day=_leak(seen),
-        resets=float(resets),
+        leak_per_day=figures.leak_per_day,
+        resets=figures.resets or 0.0,
     )
 
 
@@ -224,26 +229,27 @@ def _leak(seen: list[Life]) -> float | None:
             continue
         seen_s = life.counted_last - life.counted_first
         if seen_s >= _SHORTEST_S:
-            return max(0.0, (life.zombies - life.zombies_from) / seen_s * _DAY_S)
+            return max(0.0, (life.zombies - life.zombies_from) / seen_s * DAY_S)
     return None
 
 
-def judge(seen: list[Life]) -> tuple[bool | None, str, float]:
-    """Whether a node is sick by the rule of directory_minutes, by which figures, and how bad."""
-    zombie_minutes = [life.zombie_minutes for life in seen if life.zombie_minutes is not None]
-    bad_minutes = [life.bad_minutes for life in seen if life.bad_minutes is not None]
-    if not zombie_minutes and not bad_minutes:
-        return None, "", 0.0
-    resets, bad = sum(life.resets or 0 for life in seen), sum(bad_minutes)
-    reasons = []
-    worst = max(seen, key=lambda life: life.zombies_most or 0)
-    if sum(zombie_minutes) >= SHORTEST:
-        live = "" if worst.live is None else f" beside {worst.live:,} live memory cgroups"
-        reasons.append(f"{worst.zombies_most or 0:,} zombies{live}")
-    if resets >= RESETS:
-        reasons.append(f"{resets:,} resets of a network device")
-    if bad >= BAD:
-        reasons.append(f"{bad:,} minutes with long stalls or a core full of kernel time")
-    # A reset hurts as much as an hour of bad minutes, or 10,000 zombies.
-    badness = resets + bad / 60 + (seen[-1].zombies or 0) / 10_000
-    return bool(reasons), ", ".join(reasons), badness if reasons else 0.0
+def _figures(seen: list[Life]) -> Figures:
+    """Of all that was seen: a node that was rebooted since was sick before."""
+    zombies = _total(life.zombie_minutes for life in seen)
+    stall_ms, saturated_ms = _total(life.stall_ms for life in seen), _total(life.saturated_ms for life in seen)
+    return Figures(
+        live=seen[-1].live,
+        zombies=seen[-1].zombies,
+        most_zombies=max((life.zombies_most for life in seen if life.zombies_most is not None), default=None),
+        zombies_s=None if zombies is None else 60.0 * zombies,
+        leak_per_day=_leak(seen),
+        resets=_total(life.resets for life in seen),
+        stall_s=None if stall_ms is None else stall_ms / 1000,
+        saturated_s=None if saturated_ms is None else saturated_ms / 1000,
+        seen_s=60.0 * sum(life.minutes for life in seen),
+    )
+
+
+def _total(counts: Iterable[int | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return float(sum(known)) if known else None

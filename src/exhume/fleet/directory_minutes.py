@@ -1,11 +1,4 @@
-"""Minutes of many nodes in one pass of DuckDB, out of core: what each node came to from one boot to the next.
-
-A node is sick if in what was seen
-- it had more zombies than the floor and than its live memory cgroups times a factor, in SHORTEST minutes or more, or
-- a network device of it was reset RESETS times or more, or
-- in BAD minutes or more a poll was late by STALL_MS together, or a core was full of kernel time for SATURATED_MS.
-One reset or one slow minute happens to healthy nodes, too: a driver is updated, a disk fails.
-"""
+"""Minutes of many nodes in one pass of DuckDB, out of core: what each node came to from one boot to the next."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +10,6 @@ from exhume.fleet.model import MINUTES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-SHORTEST: Final = 5
-RESETS: Final = 3
-BAD: Final = 10
-STALL_MS: Final = 1000  # diagnosis/findings/thresholds.py: a stall is critical from there on
-SATURATED_MS: Final = 3000
 
 # Boots that are nearer to each other than this are one whose time was worked out anew, from a clock and an uptime.
 _SAME_BOOT_S = 300.0
@@ -44,7 +31,9 @@ class Life:
     live: int | None
     """The most."""
     zombie_minutes: int | None
-    bad_minutes: int | None
+    """With many of them (`Thresholds.many_zombies`)."""
+    stall_ms: int | None
+    saturated_ms: int | None
     resets: int | None
     stalls: int | None
     counted_first: float | None
@@ -65,9 +54,8 @@ def sql(source: str, columns: Mapping[str, str], thresholds: Thresholds) -> str:
     return f"""
         SELECT node, date_trunc('minute', booted) AS boot, count(*), epoch(min(time)), epoch(max(time)),
             arg_min(dying, time), arg_max(dying, time), max(dying), max(live),
-            sum(CAST(dying > greatest({floor}, {factor_text} * live) AS INTEGER)),
-            sum(CAST(resets > 0 OR stall_ms >= {STALL_MS} OR saturated_ms >= {SATURATED_MS} AS INTEGER)),
-            count(resets) + count(stall_ms) + count(saturated_ms), sum(resets), sum(stalls),
+            sum(CAST(dying >= greatest({floor}, {factor_text} * live) AS INTEGER)),
+            sum(stall_ms), sum(saturated_ms), sum(resets), sum(stalls),
             epoch(min(CASE WHEN dying IS NOT NULL THEN time END)), epoch(max(CASE WHEN dying IS NOT NULL THEN time END))
         FROM (SELECT {taken} FROM {source})
         WHERE node IS NOT NULL AND time IS NOT NULL
@@ -99,7 +87,7 @@ def of_rows(found: Iterable[Sequence[object]]) -> list[Life]:
 
 def life(row: Sequence[object]) -> Life:
     """A row of the pass."""
-    node, boot, minutes, first, last, begin, end, most, live, zombies, bad, measured, resets, stalls, *counted = row
+    node, boot, minutes, first, last, begin, end, most, live, zombies, stalled, saturated, resets, stalls, *counted = row
     return Life(
         str(node),
         boot.replace(tzinfo=UTC).timestamp() if isinstance(boot, datetime) else None,
@@ -111,7 +99,8 @@ def life(row: Sequence[object]) -> Life:
         _maybe(most),
         _maybe(live),
         _maybe(zombies),
-        _maybe(bad) or 0 if measured else None,
+        _maybe(stalled),
+        _maybe(saturated),
         _maybe(resets),
         _maybe(stalls),
         *(None if moment is None else _float(moment) for moment in counted),
@@ -159,7 +148,8 @@ def _together(one: Life, other: Life) -> Life:
         _most(one.zombies_most, other.zombies_most),
         _most(one.live, other.live),
         _sum(one.zombie_minutes, other.zombie_minutes),
-        _sum(one.bad_minutes, other.bad_minutes),
+        _sum(one.stall_ms, other.stall_ms),
+        _sum(one.saturated_ms, other.saturated_ms),
         _sum(one.resets, other.resets),
         _sum(one.stalls, other.stalls),
         early.counted_first,

@@ -17,7 +17,7 @@ from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
-from exhume.fleet.sources_judging import Figures, judge
+from exhume.fleet.sick import Figures, sick
 from exhume.text import from_json, printable
 
 NAMES: Final = ("node", "name", "nodename", "node_name", "hostname", "host", "instance")
@@ -162,7 +162,7 @@ def _node(name: str, values: dict[str, Any], numeric: frozenset[str], thresholds
         leak_per_day=_number(read.get("leak_per_day")),
         resets=_number(read.get("resets")),
     )
-    judged = judge(figures, thresholds)
+    judged = sick(figures, thresholds)
     why = "; ".join(each for each in (_text(read.get("why")), judged.why) if each)
     return Node(
         name,

@@ -10,7 +10,6 @@ from exhume import budget
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.directory import connect, files, reader
-from exhume.fleet.directory_minutes import SATURATED_MS, STALL_MS
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.jobs import BEFORE_MIN, KINDS, Jobs
 from exhume.fleet.model import JOBS, MINUTES, Job
@@ -107,19 +106,27 @@ def _given(connection: "DuckDBPyConnection", rows: Sequence[Job]) -> None:
     connection.execute("CREATE TEMP TABLE jobs AS SELECT * FROM jobs_given")
 
 
-_KINDS = {"reset": "resets > 0", "stall": f"(stall_ms >= {STALL_MS} OR saturated_ms >= {SATURATED_MS})"}
-_EVENTS = f"""
-    SELECT node, time, {", ".join(f"{_KINDS[kind]} AS {kind}" for kind in KINDS)}
-    FROM minutes WHERE {" OR ".join(_KINDS.values())}"""
+def _kinds(thresholds: Thresholds) -> dict[str, str]:
+    """Minutes in which a device was reset, or in which polls were late or a core was saturated for long."""
+    stall_ms, saturated_ms = thresholds.napi_stall_critical_ms, round(60_000 * thresholds.core_saturated_warning_ratio)
+    return {"reset": "resets > 0", "stall": f"(stall_ms >= {int(stall_ms)} OR saturated_ms >= {saturated_ms})"}
+
+
+def _events(thresholds: Thresholds) -> str:
+    kinds = _kinds(thresholds)
+    return f"""
+        SELECT node, time, {", ".join(f"{kinds[kind]} AS {kind}" for kind in KINDS)}
+        FROM minutes WHERE {" OR ".join(kinds.values())}"""
 
 
 def _hours(thresholds: Thresholds) -> str:
     """An hour of a node: in how many of its minutes it suffered, and whether it was sick."""
     floor, factor = int(thresholds.zombies_floor), float(thresholds.zombies_per_live)
-    counted = ", ".join(f"CAST(sum(CAST({_KINDS[kind]} AS INTEGER)) AS BIGINT) AS {kind}" for kind in KINDS)
+    kinds = _kinds(thresholds)
+    counted = ", ".join(f"CAST(sum(CAST({kinds[kind]} AS INTEGER)) AS BIGINT) AS {kind}" for kind in KINDS)
     return f"""
         SELECT node, date_trunc('hour', time) AS hour, count(*) AS minutes, {counted},
-            coalesce(bool_or(dying > greatest({floor}, {factor!r} * live)), false) AS sick
+            coalesce(bool_or(dying >= greatest({floor}, {factor!r} * live)), false) AS sick
         FROM minutes WHERE node IS NOT NULL AND time IS NOT NULL GROUP BY node, hour"""
 
 
@@ -131,18 +138,18 @@ def _summed(
     progress: Progress | None,
 ) -> None:
     """The tables `hours` and `events` of all minutes."""
-    hours = _hours(thresholds)
+    hours, events = _hours(thresholds), _events(thresholds)
     if engine is None:
         _view(connection, "minutes", paths, MINUTES)
         with watched(connection, progress):
             connection.execute(f"CREATE TEMP TABLE hours AS {hours}")
-            connection.execute(f"CREATE TEMP TABLE events AS {_EVENTS}")
+            connection.execute(f"CREATE TEMP TABLE events AS {events}")
         return
     import pyarrow as pa
 
     def part(worker: "DuckDBPyConnection", _: str, some: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         _view(worker, "minutes", [Path(each) for each in some], MINUTES)
-        return worker.sql(hours).to_arrow_table(), worker.sql(_EVENTS).to_arrow_table()
+        return worker.sql(hours).to_arrow_table(), worker.sql(events).to_arrow_table()
 
     parts = engine.run(part, reader(paths), [str(path.absolute()) for path in paths], progress)
     connection.register("hours_parts", pa.concat_tables([each for each, _ in parts]))

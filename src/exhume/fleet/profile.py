@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from exhume.recording.events import nic_resets
 from exhume.recording.folder import Folder
 from exhume.render.flame import Node, plant
 
@@ -17,11 +18,14 @@ def of(folder: Folder, windows: Sequence[Window], idle: bool) -> Iterator[Node]:
 
 
 def around(folder: Folder, kind: str, before_ns: int, after_ns: int) -> list[Window]:
-    """Times around the events whose kind begins so (nic-reset: nic-reset-done and the like); those that touch are one."""
-    events = folder.load(tables=["events"])["events"]
-    times = sorted(
-        time for time, name in zip(events.ints("time").tolist(), events.texts("kind"), strict=True) if name.startswith(kind)
-    )
+    """Times around the events whose kind begins so, or around NIC resets; those that touch are one."""
+    recording = folder.load(tables=["events"])
+    if kind == "nic-reset":
+        times = [reset.time for reset in nic_resets(recording)]
+    else:
+        events = recording["events"]
+        rows = zip(events.ints("time").tolist(), events.texts("kind"), strict=True)
+        times = sorted(time for time, name in rows if name.startswith(kind))
     found: list[Window] = []
     for time in times:
         start, end = time - before_ns, time + after_ns

@@ -9,7 +9,7 @@ from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Node
 from exhume.fleet.prometheus_names import NAMING, Names
 from exhume.fleet.prometheus_reply import Floats, Series
-from exhume.fleet.sources_judging import DAY_S, Figures, judge
+from exhume.fleet.sick import DAY_S, Figures, sick
 from exhume.fleet.statistics import slope
 
 # Steps without a value that are a gap, and from which a node has come or gone.
@@ -146,7 +146,7 @@ def _node(name: str, seen: Seen, window: Window, thresholds: Thresholds | None) 
         saturated_s=seen.sums.get("saturated_s"),
         seen_s=max(present, default=0) * window.step_s,
     )
-    judged = judge(figures, thresholds)
+    judged = sick(figures, thresholds)
     uptime = max(0.0, last_s - boots[-1]) if boots else None
     lived = _lived(name, zombies, boots, last_s)
     longest = max([boot.uptime_s for boot in lived] + [uptime or 0.0])

@@ -10,9 +10,10 @@ from exhume.diagnosis.diagnose import diagnose_folder
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Boot, Fact, Fleet, Node
-from exhume.fleet.sources_judging import DAY_S, Figures, judge
+from exhume.fleet.sick import DAY_S, Figures, sick
 from exhume.fleet.statistics import slope
 from exhume.recording import layout
+from exhume.recording.events import nic_resets
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -22,9 +23,6 @@ DEPTH = 4
 # Below a leak's shortest rate nothing is foretold: what came in less time says nothing about days.
 _SHORTEST_S = 300.0
 _POINTS = 48
-_RESETS = ("nic-reset-done", "nic-reset-failed", "nic-tx-timeout")
-# Lines about one reset are closer than this (diagnosis/findings/nic_reset.py).
-_SAME_NS = 60 * 10**9
 _MOST_UNITS = 400
 
 
@@ -127,15 +125,15 @@ def _judged(folder: Folder, thresholds: Thresholds) -> tuple[Node, list[Boot]]:
         leak = line.value if line is not None else None
     verdict = report.verdict
     figures = Figures(
-        report.health if report.health != "unknown" else "",
-        verdict.cause or "",
-        verdict.subject,
-        float(live[-1]) if len(live) and live[-1] >= 0 else None,
-        float(dying[-1]) if len(dying) else None,
-        leak,
-        float(resets(recording)),
+        health=report.health if report.health != "unknown" else "",
+        cause=verdict.cause or "",
+        subject=verdict.subject,
+        live=float(live[-1]) if len(live) and live[-1] >= 0 else None,
+        zombies=float(dying[-1]) if len(dying) else None,
+        leak_per_day=leak,
+        resets=float(resets(recording, folder.window)),
     )
-    judged = judge(figures, thresholds)
+    judged = sick(figures, thresholds)
     node = Node(
         folder.node.hostname or os.path.basename(folder.path),
         _facts(folder, recording),
@@ -178,20 +176,7 @@ def counts(recording: Recording) -> tuple["np.ndarray[tuple[int], np.dtype[np.in
     return tuple(np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("time", "live", "dying"))
 
 
-def resets(recording: Recording) -> int:
-    """Of network devices, as the kernel's log tells of them: lines of one device that are close together are one reset."""
-    last: dict[str, int] = {}
-    names: dict[str, str] = {}
-    count = 0
-    rows = sorted((row for row in recording["events"].rows() if row["kind"] in _RESETS), key=lambda row: int(row["time"]))
-    for row in rows:
-        fields = dict(row["fields"])
-        if fields.get("pci") and fields.get("device"):
-            names[fields["pci"]] = fields["device"]
-    for row in rows:
-        fields = dict(row["fields"])
-        device = names.get(fields.get("pci") or row["subject"], row["subject"])
-        time = int(row["time"])
-        count += device not in last or time - last[device] > _SAME_NS
-        last[device] = time
-    return count
+def resets(recording: Recording, window: tuple[int, int]) -> int:
+    """Of network devices, while the node was recorded: what the kernel log still had from before is not counted."""
+    start, end = window
+    return sum(start <= reset.time <= end for reset in nic_resets(recording))

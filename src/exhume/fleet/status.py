@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING
 from exhume.fleet.model import Fleet, Node
-from exhume.fleet.sources_judging import pain_of
+from exhume.fleet.sick import pain_of
 
 State = Literal["sick", "leaking", "healthy", "unknown"]
 SCHEMA = "exhume.fleet-status/1"

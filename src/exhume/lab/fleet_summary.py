@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Fleet, Node
 from exhume.lab.fleet_facts import DAY_MINUTES, Made
 
 LIVE = 240
 # Zombies from which their walks are long enough to starve a core: the incident's, after eight days.
 STARVING = 8 * 8640
-FLOOR, PER_LIVE = 1000, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ def as_fleet(made: Made, by_zombies: bool = True) -> Fleet:
     nodes are sick from their eighth day on, and until then look healthy."""
     nodes, boots = [], []
     minutes = made.settings.days * DAY_MINUTES
+    limits = Thresholds()
     for index, name in enumerate(made.names):
         leak = float(made.leak_per_day[index])
         lived = lives(made.boots[index], minutes)
         exposed = max(life.end for life in lived)
         most = exposed / DAY_MINUTES * leak
         starved = bool(made.starved[index]) or most >= STARVING
-        leaked = most > max(FLOOR, PER_LIVE * LIVE)
+        leaked = limits.many_zombies(most, LIVE)
         now = lived[-1].end
         nodes.append(
             Node(

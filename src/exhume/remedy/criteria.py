@@ -26,7 +26,7 @@ CRITERION_LABELS: Final[dict[CriterionId, str]] = {
 }
 RARE_LABELS: Final[dict[RareId, str]] = {
     "nic-resets": "resets of network devices",
-    "soft-lockups": "soft lockups",
+    "soft-lockups": "lockups",
     "dead-jobs": "dead jobs",
 }
 STATUS_LABELS: Final[dict[Status, str]] = {

@@ -114,4 +114,4 @@ def many(recording: Recording, thresholds: Thresholds) -> int:
     if not counts:
         return 0
     _, zombies, live = counts[-1]
-    return zombies if zombies >= thresholds.zombies_floor and zombies >= thresholds.zombies_per_live * live else 0
+    return zombies if thresholds.many_zombies(zombies, live) else 0

@@ -2,38 +2,55 @@
 they neither pass nor fail, unless they happen; what is told is how long a silence would have to be."""
 
 import math
+from collections.abc import Callable
 
-from exhume.diagnosis.findings.events import events
+from exhume.recording.events import events, lockup_episodes, lockups, nic_resets
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Rare, RareId, Status
 from exhume.text import printable
 
-# Kinds of events, and the sources that would have told of them.
-_EFFECTS: dict[RareId, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "nic-resets": (("nic-reset-done", "nic-reset-failed", "nic-tx-timeout", "xmit-timeout"), ("kernel-log",)),
-    "soft-lockups": (("soft-lockup",), ("kernel-log",)),
-    "dead-jobs": (("job-failed", "job-died"), ("jobs",)),
+Times = list[tuple[int, str]]
+"""When something happened, and the line that says so."""
+
+
+def _resets(recording: Recording) -> Times:
+    return [(reset.time, reset.last.message) for reset in nic_resets(recording)]
+
+
+def _lockups(recording: Recording) -> Times:
+    """Of cores; a task that hangs waits for something and holds none."""
+    episodes = lockup_episodes(one for one in lockups(recording) if one.kind != "hung-task")
+    return sorted((lines[0].event.time, lines[-1].event.message) for lines in episodes)
+
+
+def _dead_jobs(recording: Recording) -> Times:
+    return [(event.time, event.message) for event in events(recording, "job-failed", "job-died")]
+
+
+# What decodes them, and the source that records them.
+_EFFECTS: dict[RareId, tuple[Callable[[Recording], Times], str]] = {
+    "nic-resets": (_resets, "kernel-log"),
+    "soft-lockups": (_lockups, "kernel-log"),
+    "dead-jobs": (_dead_jobs, "jobs"),
 }
-# Lines of one device that are closer than this are about one reset.
-_ONE_NS = 60 * 10**9
 # -ln(0.05): so many would have been expected in a silence that is no chance.
 _EXPECTED = -math.log(1 - CONFIDENCE)
 
 
 def rare(before: Recording | None, after: Recording) -> tuple[Rare, ...]:
-    found = (_rare(id_, kinds, sources, before, after) for id_, (kinds, sources) in _EFFECTS.items())
+    found = (_rare(id_, decode, source, before, after) for id_, (decode, source) in _EFFECTS.items())
     return tuple(one for one in found if one.status != "not-seen" or one.id != "dead-jobs")
 
 
-def _rare(id_: RareId, kinds: tuple[str, ...], sources: tuple[str, ...], before: Recording | None, after: Recording) -> Rare:
-    now, hours = _happened(after, kinds)
-    seen = bool(now) or any(after.on(source) for source in sources)
-    then = _happened(before, kinds) if before is not None and any(before.on(source) for source in sources) else None
+def _rare(id_: RareId, decode: Callable[[Recording], Times], source: str, before: Recording | None, after: Recording) -> Rare:
+    now, hours = _happened(after, decode)
+    seen = bool(now) or after.on(source)
+    then = _happened(before, decode) if before is not None and before.on(source) else None
     was, span = (len(then[0]), then[1]) if then is not None else (None, None)
     needed = _EXPECTED * span / was if was and span else None
     status: Status
     if not seen:
-        why = after.why_off(sources[0])
+        why = after.why_off(source)
         return Rare(id_, "not-seen", was, span, None, hours, needed, f"not visible: {why}")
     if now:
         return Rare(id_, "failed", was, span, len(now), hours, needed, printable(now[-1]))
@@ -47,18 +64,10 @@ def _rare(id_: RareId, kinds: tuple[str, ...], sources: tuple[str, ...], before:
     return Rare(id_, status, was, span, 0, hours, needed, because)
 
 
-def _happened(recording: Recording, kinds: tuple[str, ...]) -> tuple[list[str], float]:
-    """What happened, each once, and in how many hours. What the kernel's log still had of the time before is not counted."""
+def _happened(recording: Recording, decode: Callable[[Recording], Times]) -> tuple[list[str], float]:
+    """The line of each in the window, and how many hours that is. What the kernel log still had from before does not count."""
     start, end = recording.window
-    last: dict[str, int] = {}
-    told = []
-    for event in events(recording, *kinds):
-        if start <= event.time <= end:
-            about = event.fields.get("pci") or event.subject
-            if event.kind.startswith("job-") or event.time - last.get(about, -_ONE_NS - 1) > _ONE_NS:
-                told.append(event.message)
-            last[about] = event.time
-    return told, (end - start) / 3600e9
+    return [line for time, line in decode(recording) if start <= time <= end], (end - start) / 3600e9
 
 
 def _lasting(hours: float) -> str:

@@ -10,9 +10,9 @@ from exhume.diagnosis.findings import cpu_throttled, crash_loop, reclaim
 from exhume.diagnosis.findings.crash_loop import CrashLoop
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, of
 from exhume.diagnosis.findings.rates import rate
-from exhume.diagnosis.findings.stalls import stalls
 from exhume.diagnosis.findings.stretches import growth
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.recording.events import stalls
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded

@@ -105,8 +105,7 @@ class Known:
 
     @property
     def many(self) -> bool:
-        floor, ratio = self.thresholds.zombies_floor, self.thresholds.zombies_per_live
-        return self.zombies is not None and self.zombies >= floor and self.zombies >= ratio * self.live
+        return self.zombies is not None and self.thresholds.many_zombies(self.zombies, self.live)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,19 @@ edges of time each; where nothing is known of one it is not a number.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exhume.diagnosis.findings.cores import TICK_NS, Core, cores
+from exhume.recording.events import Restart, nic_resets, restarts
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints, Labels, Recording, Series
 from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
-    from exhume.diagnosis.findings.stalls import Stall
+    from exhume.diagnosis.findings.stalls import HeldStall
 
 Shares = NDArray[np.float64]
 Gaps = Sequence[tuple[int, int]]
@@ -343,11 +343,12 @@ class Bar(NamedTuple):
     text: str
 
 
-class Restart(NamedTuple):
-    """When a unit was started again, as far as that was seen: between two readings of its counter."""
+class Reset(NamedTuple):
+    """A reset of a network device, at the time its driver gave up."""
 
     time: int
-    unit: str
+    device: str
+    reason: str
 
 
 class Marks(NamedTuple):
@@ -356,6 +357,7 @@ class Marks(NamedTuple):
     """Flags that would have been too many."""
     bars: tuple[Bar, ...]
     restarts: tuple[Restart, ...]
+    resets: tuple[Reset, ...]
 
 
 def marks_around(folder: Readable, start: int, end: int) -> Marks:
@@ -364,7 +366,8 @@ def marks_around(folder: Readable, start: int, end: int) -> Marks:
 
 
 def marks(recording: Recording, start: int, end: int, most_flags: int = MOST_FLAGS) -> Marks:
-    found = Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), tuple(_restarts(recording)))
+    resets = tuple(Reset(one.time, one.device, one.reason) for one in nic_resets(recording))
+    found = Marks(tuple(_flags(recording)), 0, tuple(_bars(recording)), tuple(restarts(recording)), resets)
     return joined([found], start, end, most_flags)
 
 
@@ -377,13 +380,22 @@ def joined(parts: Iterable[Marks], start: int, end: int, most_flags: int = MOST_
         kept = sorted(sorted(flags, key=lambda flag: (flag.severity != "critical", flag.time))[:most_flags])
     bars = {bar for part in parts for bar in part.bars if bar.start < end and bar.end > start}
     longest = sorted(bars, key=lambda bar: (bar.start - bar.end, bar))[:MOST_SPANS]
-    restarts = sorted({one for part in parts for one in part.restarts if start <= one.time < end})[-MOST_RESTARTS:]
+    restarted = {one for part in parts for one in part.restarts if start <= one.time < end}
+    latest = sorted(restarted, key=lambda one: (one.time, one.unit))[-MOST_RESTARTS:]
+    resets = sorted({one for part in parts for one in part.resets if start <= one.time < end})[-MOST_RESTARTS:]
     left_out = len(flags) - len(kept) + sum(part.left_out for part in parts)
-    return Marks(tuple(kept), left_out, tuple(sorted(longest, key=lambda bar: (bar.start, bar))), tuple(restarts))
+    by_time = tuple(sorted(longest, key=lambda bar: (bar.start, bar)))
+    return Marks(tuple(kept), left_out, by_time, tuple(latest), tuple(resets))
 
 
 def together(one: Marks, other: Marks) -> Marks:
-    return Marks(one.flags + other.flags, one.left_out + other.left_out, one.bars + other.bars, one.restarts + other.restarts)
+    return Marks(
+        one.flags + other.flags,
+        one.left_out + other.left_out,
+        one.bars + other.bars,
+        one.restarts + other.restarts,
+        one.resets + other.resets,
+    )
 
 
 def by_name(bars: Iterable[Bar], most: int) -> list[tuple[str, list[Bar]]]:
@@ -405,28 +417,16 @@ def _flags(recording: Recording) -> Iterable[Flag]:
 
 
 def _bars(recording: Recording) -> Iterable[Bar]:
-    from exhume.diagnosis.findings.stalls import stalls  # the first picture does not wait for these
+    from exhume.diagnosis.findings.stalls import held_stalls  # the first picture does not wait for these
 
-    for stall in stalls(recording):
+    for stall in held_stalls(recording):
         yield Bar(stall.device or stall.what or "softirq", stall.start, stall.end, stall.core, _told(stall))
 
 
-def _told(stall: "Stall") -> str:
+def _told(stall: "HeldStall") -> str:
     told = f"{stall.ms:,} ms"
     if stall.who is not None:
         told += f", {stall.who.comm or 'somebody'} had the core"
     if stall.stack:
         told += f", in {stall.stack[-1]}"
     return told
-
-
-def _restarts(recording: Recording) -> Iterable[Restart]:
-    table = recording["units"]
-    seen: dict[str, list[tuple[int, int]]] = {}
-    rows = zip(table.ints("time").tolist(), table.texts("unit"), table.ints("restarts").tolist(), strict=True)
-    for time, unit, count in rows:
-        if count >= 0:
-            seen.setdefault(unit, []).append((time, count))
-    for unit, readings in seen.items():
-        readings.sort()
-        yield from (Restart(now, unit) for (_, before), (now, count) in pairwise(readings) if count > before)

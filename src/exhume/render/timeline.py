@@ -8,6 +8,7 @@ import numpy as np
 
 from exhume.diagnosis.findings.cores import cores
 from exhume.diagnosis.findings.model import Facts, Finding, Span
+from exhume.recording.events import Restart
 from exhume.recording.recording import Ints, Recording
 from exhume.render.lanes import (
     STATES,
@@ -112,10 +113,11 @@ class Bars(NamedTuple):
 
 
 class Restarts(NamedTuple):
-    """When a unit was started again."""
+    """When a unit was seen to have been restarted, between two readings of its counter, and how often."""
 
     unit: str
     times: tuple[int, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +153,11 @@ def timeline(
     """The lanes of a window. Cores that findings name come first, then those that have most of what they are looked at for."""
     end = max(end, start + 1)
     happened = marks(recording, start, end, MOST_FLAGS)
-    units: dict[str, list[int]] = {}
+    units: dict[str, list[Restart]] = {}
     for restart in happened.restarts:
-        units.setdefault(restart.unit, []).append(restart.time)
-    restarts = sorted(
-        (Restarts(unit, tuple(times)) for unit, times in units.items()), key=lambda one: (-len(one.times), one.unit)
-    )
+        units.setdefault(restart.unit, []).append(restart)
+    found = [Restarts(unit, tuple(one.time for one in some), sum(one.times for one in some)) for unit, some in units.items()]
+    restarts = sorted(found, key=lambda one: (-one.total, one.unit))
     return Timeline(
         start,
         end,

@@ -40,7 +40,7 @@ def svg(picture: Timeline, clock: Clock) -> str:
             )
         y += _BARS + _GAP
     for restarts in picture.restarts:
-        lanes += _name(f"{printable(restarts.unit, 18)}", y + 12, f"{len(restarts.times)} restarts")
+        lanes += _name(f"{printable(restarts.unit, 18)}", y + 12, f"{restarts.total:,} restarts")
         for time in restarts.times:
             x, _ = _across(time, time, picture)
             lanes.append(

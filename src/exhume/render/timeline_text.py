@@ -45,7 +45,7 @@ def lines(picture: Timeline, clock: Clock, columns: int, paint: Paint) -> list[s
         rows.add(f"{printable(bars.name, LEFT - 7)} late", marks, f"longest {longest / 1e6:,.0f} ms")
     for restarts in picture.restarts[:1]:
         marks = _marks(((time, time) for time in restarts.times), picture, cells, "↻")
-        rows.add("restarts", marks, f"{len(restarts.times)} of {printable(restarts.unit, _RIGHT - 8)}")
+        rows.add("restarts", marks, f"{restarts.total:,} of {printable(restarts.unit, _RIGHT - 8)}")
     if picture.flags:
         marks = _marks(((flag.time, flag.time) for flag in picture.flags), picture, cells, "!")
         worst = [(flag.time, flag.time) for flag in picture.flags if flag.severity == "critical"]

@@ -7,7 +7,6 @@ not a series for each core it has ever been on.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,31 +51,6 @@ def gone(before: Rows, now: Rows) -> Rows:
     """What is to be said of the rows that are no more."""
     ends = {"nic_queue": GONE, "nic_rps": 0, "nic_driver": 0}
     return {key: ends[key[0]] for key in before if key not in now and key[0] in ends}
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """A reset counter that grew."""
-
-    time: int
-    """When it was read: it grew since it was read before, ten seconds ago in a flight recorder."""
-    device: str
-    stat: str
-    by: int
-
-
-def resets(recording: Recording) -> list[Reset]:
-    """The history of the counters of resets, in order of time. What they had when the recording began is not in it."""
-    found = []
-    for labelled, series in recording.counters("nic_stat").items():
-        of = dict(labelled)
-        if _RESET(of.get("stat", "")):
-            values = series.values.tolist()
-            for time, was, now in zip(series.times.tolist()[1:], values, values[1:], strict=False):
-                by = now - was if now >= was else now  # a driver that was loaded anew counts from 0
-                if by:
-                    found.append(Reset(time, of.get("device", ""), of["stat"], by))
-    return sorted(found, key=lambda reset: (reset.time, reset.device, reset.stat))
 
 
 def recorded_map(recording: Recording, at: int | None = None) -> list[Device]:

@@ -224,4 +224,4 @@ def _halved(part: Marks) -> Marks:
     flags = sorted(part.flags, key=lambda flag: (flag.severity != "critical", flag.time))
     kept = sorted(flags[: len(flags) // 2])
     bars = sorted(part.bars, key=lambda bar: bar.start - bar.end)[: (len(part.bars) + 1) // 2]
-    return Marks(tuple(kept), part.left_out + len(flags) - len(kept), tuple(sorted(bars)), part.restarts)
+    return Marks(tuple(kept), part.left_out + len(flags) - len(kept), tuple(sorted(bars)), part.restarts, part.resets)

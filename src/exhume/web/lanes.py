@@ -127,5 +127,6 @@ def _marks(view: View, happened: Marks) -> dict[str, Any]:
             {"t": us(flag.time), "severity": flag.severity, "kind": flag.kind, "text": flag.text} for flag in happened.flags
         ],
         "flags_left_out": happened.left_out,
-        "restarts": [{"t": us(one.time), "unit": one.unit} for one in happened.restarts],
+        "restarts": [{"t": us(one.time), "unit": one.unit, "times": one.times} for one in happened.restarts],
+        "resets": [{"t": us(one.time), "device": one.device, "reason": one.reason} for one in happened.resets],
     }

@@ -103,6 +103,8 @@ def test_pauses_that_double_and_kills_for_memory_are_bad_ends() -> None:
     for i in range(15):
         fields = labels(cgroup=f"/docker/{container(i)}", comm="agent", pid=9)
         killed["events"].add((2 + 10 * i) * SECOND, "oom-summary", "agent", "info", "oom-kill: ...", fields)
+        line = "Memory cgroup out of memory: Killed process 9 (agent) ..."
+        killed["events"].add((2 + 10 * i) * SECOND, "memcg-oom-kill", "agent", "critical", line, labels(comm="agent", pid=9))
     finding = one(crash_loop.detect(doubling, T))
     assert (finding.severity, finding.facts.pauses, finding.facts.life_s) == ("warning", Pauses.DOUBLING, 0.2)
     finding = one(crash_loop.detect(killed, T))

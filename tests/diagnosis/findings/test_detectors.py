@@ -586,7 +586,8 @@ def test_a_queue_without_a_scheduled_poll_misses_its_interrupt_and_was_not_starv
     assert (finding.severity, finding.facts.reason, finding.facts.queue) == ("warning", "interrupt missing", 5)
     assert "no poll was scheduled" in finding.summary
     due = log("nic-queue-paused", 5, "eth0", napi_scheduled=1, **fields)
-    assert not nic_reset.detect(due, T).findings
+    finding = only(nic_reset.detect(due, T), NicReset)
+    assert (finding.severity, finding.facts.outcome) == ("critical", "stopped"), "ena_tx_timeout resets, whatever the reason"
 
 
 def test_a_line_that_does_not_say_whether_a_poll_was_scheduled_is_a_warning() -> None:

@@ -10,7 +10,7 @@ from exhume.diagnosis.findings.held import REST
 from exhume.diagnosis.findings.kernel_work import IDLE, NETWORK, UNKNOWN, USER, WALK
 from exhume.diagnosis.findings.model import Finding, Span, of
 from exhume.diagnosis.findings.napi_starved import NapiStarved
-from exhume.diagnosis.findings.stalls import held_while, stalls
+from exhume.diagnosis.findings.stalls import held_stalls, held_while
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.recording.recording import Recording, labels
@@ -54,7 +54,7 @@ def test_what_was_announced_and_is_over_is_one_stall() -> None:
     recording = watched()
     made.stall(recording, 5.05, 50, over=False)
     made.stall(recording, 8.0, 3_000)
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert (one.over, one.ms, one.core, one.device) == (True, 3_000, 1, "eth0")
     assert one.who is not None
     assert (str(one.who), one.who.cgroup, one.work) == ("kubelet [11]", "/system.slice/kubelet.service", WALK)
@@ -64,14 +64,14 @@ def test_what_is_over_is_over_even_if_it_was_announced_that_very_moment() -> Non
     recording = watched()
     made.stall(recording, 5.0, 60)
     made.stall(recording, 5.0, 60, over=False)
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert (one.over, one.ms, one.work) == (True, 60, WALK)
 
 
 def test_a_stall_that_is_not_over_lasts_as_far_as_the_recording_goes() -> None:
     recording = watched(10.0)
     made.stall(recording, 5.05, 50, over=False)
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert (one.over, one.ms) == (False, 5_000)
     finding = starved(recording)
     assert "was not for 5,000 ms and still waits, while kubelet [11] held the core" in finding.summary
@@ -82,11 +82,11 @@ def test_what_nobody_watched_any_longer_is_not_told_as_lasting() -> None:
     recording = watched(10.0)
     made.cores(recording, 5.0, {}, at=3_600 * SECOND)
     made.stall(recording, 9.0, 50, over=False)
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert one.ms == 1_050
     gone = watched(100.0)  # such as a thread that is no more, and that nobody heard of again
     made.stall(gone, 9.0, 60, over=False)
-    (one,) = stalls(gone)
+    (one,) = held_stalls(gone)
     assert (one.ms, one.over) == (60, True)
 
 
@@ -94,14 +94,14 @@ def test_who_waits_anew_does_not_wait_any_longer() -> None:
     recording = watched(10.0)
     made.stall(recording, 2.0, 60, over=False)
     made.stall(recording, 5.0, 70)
-    assert [(one.ms, one.over) for one in stalls(recording)] == [(60, True), (70, True)]
+    assert [(one.ms, one.over) for one in held_stalls(recording)] == [(60, True), (70, True)]
 
 
 @pytest.mark.parametrize("fields", [{}, {"us": "-5"}, {"us": "²"}, {"us": "9" * 18}, {"us": "--5"}, {"us": ""}])
 def test_a_row_without_a_sensible_length_is_no_stall(fields: dict[str, str]) -> None:
     recording = watched()
     recording["events"].add(SECOND, "stall", "eth0", "warning", "", labels(what="napi", cpu=1, **fields))
-    assert stalls(recording) == ()
+    assert held_stalls(recording) == ()
     assert not napi_starved.detect(recording, T).findings
 
 
@@ -115,7 +115,7 @@ def test_samples_of_all_cores_say_who_it_was_where_the_stall_does_not() -> None:
     made.sample(recording, 4.95, 5.0, 1, "napi/eth0-1", 77, ("net_rx_action",))  # who waits: not an offender
     made.sample(recording, 4.6, 5.0, 2, "trainer", 99, ("crypto_shash_update",))  # another core
     made.sample(recording, 6.0, 9.0, 1, "trainer", 99, ("crypto_shash_update",))  # another time
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert one.who is not None
     assert (one.who.comm, one.work, one.stack[0]) == ("kubelet", WALK, "mem_cgroup_iter")
     assert one.samples == one.total == 35
@@ -130,7 +130,7 @@ def test_samples_of_an_idle_core_or_of_user_space_are_told_as_such(kind: str, st
     recording = watched()
     made.stall(recording, 5.0, 400, holder=None, stack=(), samples=(0, 0))
     made.sample(recording, 4.6, 5.0, 1, "trainer", 99, stack, kind)
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert one.work == expected
     assert (one.who == REST) is (kind == "idle")
 
@@ -140,7 +140,7 @@ def test_the_time_of_a_softirq_is_not_that_of_the_program_it_interrupted() -> No
     made.stall(recording, 5.0, 400, holder=None, stack=(), samples=(0, 0))
     interrupted = ("ena_io_poll", "__napi_poll", "net_rx_action", "handle_softirqs", "__irq_exit_rcu", "common_interrupt")
     made.sample(recording, 4.6, 5.0, 1, "trainer", 99, interrupted, "softirq")
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert one.work == NETWORK
     finding = starved(recording)
     assert "while the core was busy with packets there: more work for the network than this core can do" in finding.summary
@@ -159,7 +159,7 @@ def test_a_stack_that_came_with_the_stall_is_believed() -> None:
     recording = watched()
     made.stall(recording, 5.0, 400)
     made.sample(recording, 4.6, 5.0, 1, "trainer", 99, ("crypto_shash_update",))
-    (one,) = stalls(recording)
+    (one,) = held_stalls(recording)
     assert str(one.who) == "kubelet [11]"
 
 

@@ -13,21 +13,22 @@ const CLOCK = {has_wall: false, real_start_ms: 0, start_ns: '700000000000000'};
 const LANES = {
   flags: [{t: 5_000_000, severity: 'critical', kind: 'nic', text: 'paused\u001b[31m'}, {t: 99_000_000, severity: 'info', kind: 'nic', text: 'later'}],
   bars: [{title: 'eth0 late', spans: [[1_000_000, 4_000_000, 39, 'kubelet had the core'], [2_000_000, 2_000_100, -1, '']]}],
-  restarts: [{t: 3_000_000, unit: 'ecs.service'}],
+  restarts: [{t: 3_000_000, unit: 'ecs.service', times: 1}, {t: 3_500_000, unit: 'ecs.service', times: 3}],
+  resets: [{t: 5_000_000, device: 'eth0', reason: 'keep-alive'}, {t: 6_000_000, device: 'eth1', reason: ''}],
 };
 
-test('log lines, waits and restarts of the window are listed by time', () => {
+test('log lines, waits, resets and restarts of the window are listed by time', () => {
   const {entries, more} = happened(LANES, {from: 0, to: 10_000_000}, CLOCK);
   assert.deepEqual(entries.map(({text}) => text), [
-    '700001.000  eth0 late, 3.00 s, core 39  kubelet had the core', '700002.000  eth0 late, 0.1 ms  ', '700003.000  ecs.service started again',
-    '700005.000  critical  nic: paused\ufffd[31m',
+    '700001.000  eth0 late, 3.00 s, core 39  kubelet had the core', '700002.000  eth0 late, 0.1 ms  ', '700003.000  ecs.service restarted',
+    '700003.500  ecs.service restarted 3 times', '700005.000  critical  nic: paused\ufffd[31m', '700005.000  eth0 reset, reason: keep-alive', '700006.000  eth1 reset',
   ]);
   assert.equal(more, 0);
 });
 
 test('the list has an end, and says how many are left out', () => {
   const flags = Array.from({length: 250}, (_, t) => ({t, severity: 'info', kind: 'x', text: ''}));
-  const {entries, more} = happened({...LANES, flags, bars: [], restarts: []}, {from: 0, to: 1000}, CLOCK);
+  const {entries, more} = happened({...LANES, flags, bars: [], restarts: [], resets: []}, {from: 0, to: 1000}, CLOCK);
   assert.deepEqual([entries.length, more], [200, 50]);
 });
 

@@ -1,10 +1,9 @@
 """The weakest word on where zombies come from: a unit that was restarted as often as there are zombies."""
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from exhume.diagnosis.findings.leak_places import Growth, LeakPlace, PlaceOwner, counted
+from exhume.recording.events import risen
 from exhume.recording.recording import Recording
 
 RESTARTS: Final = "restarts"
@@ -22,7 +21,7 @@ def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPl
     fits = []
     for unit, rows in sorted(counts.items()):
         rows.sort()
-        grew = restarted([restarts for _, restarts, _ in rows])
+        grew = sum(more for _, more in risen([(time, restarts) for time, restarts, _ in rows]))
         if _about(zombies, rows[-1][1], fewest) or _about(came, grew, 5):
             fits.append((unit, rows, grew))
     if len(fits) != 1:
@@ -42,11 +41,6 @@ def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPl
         owner=PlaceOwner(unit=unit, found_by=f"restarted {rows[-1][1]:,} times, {grew:,} of them while we looked"),
         growth=growth,
     )
-
-
-def restarted(restarts: Sequence[int]) -> int:
-    """NRestarts goes back to 0 when a unit is stopped for good, so only growth counts."""
-    return sum(max(0, after - max(0, before)) for before, after in pairwise(restarts))
 
 
 def _about(some: int, others: int, fewest: int) -> bool:

@@ -1,34 +1,18 @@
-"""What the kernel's own watchdogs complained about, each with the call trace that it printed: who, where, how long, at what."""
+"""Who the kernel's watchdogs complained about and what it did, by the call trace that they printed."""
 
-from bisect import bisect_left
-from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from dataclasses import fields
 
-from exhume.diagnosis.findings.events import Event, events
 from exhume.diagnosis.findings.held import Who, blamed, walked
 from exhume.diagnosis.findings.kernel_work import LOCK, SHOOTDOWN, UNKNOWN, Walks, Work, work
 from exhume.diagnosis.findings.model import Span
+from exhume.record import record
+from exhume.recording.events import Lockup, lockups
 from exhume.recording.recording import Recording
 
-Complaint = Literal["soft-lockup", "hard-lockup", "rcu-stall", "rcu-kthread-starved", "hung-task"]
-KINDS: Final[tuple[Complaint, ...]] = get_args(Complaint)
-# RCU's complaint has a line for each core that is late, and that one has the trace.
-_OF_CORE = "rcu-stall-cpu"
-_TOGETHER_NS = 2 * 10**9
-_LONGEST_S = 86_400
 
-
-@dataclass(frozen=True, slots=True)
-class Lockup:
-    kind: Complaint
-    event: Event
-    core: int
-    """-1 where the line names none: a task that hangs is on no core."""
+@record(frozen=True, slots=True)
+class TracedLockup(Lockup):
     who: Who | None
-    stuck_ns: int
-    """How long, as the line says; 0 where it does not."""
-    stack: tuple[str, ...]
-    """As the call trace has it, the innermost function first."""
     work: Work
 
     @property
@@ -37,36 +21,16 @@ class Lockup:
 
     @property
     def waits(self) -> bool:
-        """For others, by what it does: in D state, for a lock that somebody else has, for cores that do not answer. Those are
+        """For others, by what it does: in D state, for a lock that another holds, for cores that do not answer. Those are
         stuck as well, and it is never because of this one."""
         return self.kind == "hung-task" or self.work in (LOCK, SHOOTDOWN)
 
 
-def lockups(recording: Recording) -> list[Lockup]:
+def traced_lockups(recording: Recording) -> list[TracedLockup]:
     """In order of time."""
-    seen = events(recording, *KINDS, _OF_CORE, "call-trace")
-    late: dict[tuple[str, str, str], str] = {}
-    for event in seen:
-        if event.kind == "call-trace":
-            of = event.fields.get("of", ""), event.fields.get("of_ns", ""), event.fields.get("cpu", "")
-            late[of] = max(late.get(of, ""), event.fields.get("stack", ""), key=len)
-    of_cores = [event.time for event in seen if event.kind == _OF_CORE]
-    found = []
-    for event in seen:
-        if event.kind == "rcu-stall" and _follows(of_cores, event.time):
-            continue  # told by the lines of its cores
-        if event.kind != "call-trace":
-            rest = late.get((event.kind, str(event.time), event.fields.get("cpu", "")), "")
-            found.append(_lockup(event, max(event.fields.get("stack", ""), rest, key=len), walked(recording)))
-    if any(lockup.who is not None for lockup in found):
-        cgroups = _cgroups(recording)
-        found = [_placed(lockup, cgroups) for lockup in found]
-    return found
-
-
-def _follows(times: list[int], time: int) -> bool:
-    at = bisect_left(times, time)
-    return at < len(times) and times[at] - time <= _TOGETHER_NS
+    found = lockups(recording)
+    cgroups = _cgroups(recording) if any(lockup.comm for lockup in found) else {}
+    return [_traced(lockup, cgroups, walked(recording)) for lockup in found]
 
 
 def _cgroups(recording: Recording) -> dict[tuple[int, str], str]:
@@ -81,26 +45,14 @@ def _cgroups(recording: Recording) -> dict[tuple[int, str], str]:
     return known
 
 
-def _placed(lockup: Lockup, cgroups: dict[tuple[int, str], str]) -> Lockup:
-    who = lockup.who
-    return lockup if who is None else replace(lockup, who=who._replace(cgroup=cgroups.get((who.pid, who.comm), "")))
+_FIELDS = tuple(field.name for field in fields(Lockup))
 
 
-def _lockup(event: Event, trace: str, files: Walks) -> Lockup:
-    # Of RCU's own thread the trace says where it waits to run, not who keeps it from that.
-    stack = tuple(name for name in trace.split(";") if name) if event.kind != "rcu-kthread-starved" else ()
-    did = work(stack, files) if stack else UNKNOWN
-    cpu, pid = event.integer("cpu"), event.integer("pid")
-    who = Who(event.fields["comm"], pid or 0, pid or 0) if event.fields.get("comm") else None
-    seconds = min(max(0, event.integer("seconds") or 0), _LONGEST_S)
-    hangs = event.kind == "hung-task"
-    lockup = Lockup(
-        next((kind for kind in KINDS if kind == event.kind), "rcu-stall"),
-        event,
-        -1 if cpu is None or hangs else cpu,
-        who,
-        seconds * 10**9,
-        stack,
-        did,
-    )
-    return lockup if who is None or hangs else replace(lockup, who=blamed(who, did))
+def _traced(lockup: Lockup, cgroups: dict[tuple[int, str], str], files: Walks) -> TracedLockup:
+    did = work(lockup.stack, files) if lockup.stack else UNKNOWN
+    who = None
+    if lockup.comm:
+        who = Who(lockup.comm, lockup.pid, lockup.pid)
+        who = who if lockup.kind == "hung-task" else blamed(who, did)
+        who = who._replace(cgroup=cgroups.get((who.pid, who.comm), ""))
+    return TracedLockup(**{name: getattr(lockup, name) for name in _FIELDS}, who=who, work=did)

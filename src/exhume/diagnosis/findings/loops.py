@@ -6,13 +6,12 @@ rhythm of cgroups and processes, too. A rhythm alone is no crash: how the lives 
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from itertools import pairwise
 from typing import Literal
 
-from exhume.diagnosis.findings.leak_restarts import restarted
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.record import record
+from exhume.recording.events import risen
 from exhume.recording.recording import Recording
 
 Way = Literal["systemd", "journal", "containers", "cgroup-churn", "processes"]
@@ -176,8 +175,8 @@ def by_systemd(recording: Recording, thresholds: Thresholds) -> list[Loop]:
     found = []
     for unit, rows in by_unit.items():
         restarts = [int(str(row["restarts"])) for row in rows]
-        rose = [0, *map(restarted, pairwise(restarts))]
-        more = sum(rose)
+        rises = list(risen([(int(str(row["time"])), count) for row, count in zip(rows, restarts, strict=True)]))
+        more, rose = sum(count for _, count in rises), {time for time, _ in rises}
         # auto-restart; from systemd 254 auto-restart-queued and dead-before-auto-restart too
         waits = ["auto-restart" in str(row["sub"]) for row in rows]
         waiting = any(waits)
@@ -186,7 +185,7 @@ def by_systemd(recording: Recording, thresholds: Thresholds) -> list[Loop]:
         crashes = restarts[-1] >= thresholds.crash_restarts and bool(more or waiting) and not _ends_well(rows)
         last = rows[-1]
         # One that runs may be well again since: it was seen to loop when it was started again or waited for that.
-        looped = [row for row, risen, waited in zip(rows, rose, waits, strict=True) if risen or waited]
+        looped = [row for row, waited in zip(rows, waits, strict=True) if int(str(row["time"])) in rose or waited]
         start, end = int(str(rows[0]["time"])), int(str((looped or rows)[-1]["time"]))
         found.append(
             Loop(

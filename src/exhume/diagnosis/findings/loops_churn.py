@@ -3,7 +3,6 @@
 from collections import Counter
 
 from exhume.diagnosis.findings.churn import Churned, Group, churned, within
-from exhume.diagnosis.findings.events import events
 from exhume.diagnosis.findings.leak_places import made_by
 from exhume.diagnosis.findings.loops import CgroupChurn, Loop, Pauses, Way
 from exhume.diagnosis.findings.makers import is_hand, maker
@@ -11,6 +10,7 @@ from exhume.diagnosis.findings.rhythm import Rhythm, rhythm
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import Owner, owner
+from exhume.recording.events import oom_kills
 from exhume.recording.recording import Recording
 from exhume.sources.zombie_groups import Shapes
 from exhume.text import printable
@@ -88,8 +88,7 @@ def _loop(
 def _killed(recording: Recording, groups: list[Group]) -> int:
     """How many of them the kernel killed in for memory: its line names the victim's cgroup (mm/oom_kill.c, from 5.0)."""
     paths = {group.life.path for group in groups}
-    kills = {event.fields.get("cgroup", "") for event in events(recording, "oom-summary")}
-    return len(paths & kills)
+    return len(paths & {kill.cgroup for kill in oom_kills(recording)})
 
 
 def _unit(recording: Recording, place: str, owned: Owner) -> str:

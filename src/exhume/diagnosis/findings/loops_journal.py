@@ -4,9 +4,9 @@ from collections import Counter
 from itertools import pairwise
 from statistics import median
 
-from exhume.diagnosis.findings.events import Event, events
 from exhume.diagnosis.findings.loops import JournalRestarts, Loop
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.recording.events import Event, events
 from exhume.recording.recording import Recording
 
 KINDS = ("unit-restart", "unit-exited", "unit-failed")

@@ -145,7 +145,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     walked, live = recording.counter("memcg_walk_zombies"), recording.counter("memcg_walk_live")
     total = total or (walked.last if walked is not None else counts[-1][1] if counts else 0)
     alive = live.last if live is not None else counts[-1][2] if counts else 0
-    many = total >= thresholds.zombies_floor and total >= thresholds.zombies_per_live * alive
+    many = thresholds.many_zombies(total, alive)
     told = [place for place in places if many and _notable(place, total, thresholds)]
     whole = _Whole(total)
     findings = [_finding(place, whole, thresholds, _severity(place, total, thresholds), recording) for place in told]

@@ -5,12 +5,12 @@ Of the stalls that were measured only those of network polls count here. Other s
 watched by name, are told by `exhume latency`; they are no sign that a device starves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from exhume.diagnosis.findings import subjects
-from exhume.diagnosis.findings.events import Event, Moment, aged, events, moment, netdevs, severity
+from exhume.diagnosis.findings.events import Moment, aged, moment, severity
 from exhume.diagnosis.findings.kind import (
     HARDLY,
     MOSTLY,
@@ -25,16 +25,17 @@ from exhume.diagnosis.findings.kind import (
     Step,
 )
 from exhume.diagnosis.findings.model import SEVERITIES, Examined, Facts, Finding, Severity, Shown, Span
-from exhume.diagnosis.findings.nic_events import LATE_POLLS, RESETS, interrupt_missing
+from exhume.diagnosis.findings.nic_events import LATE_POLLS, interrupt_missing
 from exhume.diagnosis.findings.nic_events import due as due_by
 from exhume.diagnosis.findings.nic_events import late as is_late
 from exhume.diagnosis.findings.nic_reset import NicReset
 from exhume.diagnosis.findings.offender import NO_WORK, Offender, WorkShares, blamed
 from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stall_facts import MeasuredStalls, measured
-from exhume.diagnosis.findings.stalls import Stall, stalls
+from exhume.diagnosis.findings.stalls import HeldStall, held_stalls
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.record import record
+from exhume.recording.events import Event, events, nic_resets
 from exhume.recording.recording import Recording
 from exhume.sources.interrupts import queue_cores
 
@@ -147,12 +148,12 @@ class _Device:
     known: bool = True
     """Whether it is a device."""
     lines: list[Event] = field(default_factory=list)
-    stalls: list[Stall] = field(default_factory=list)
+    stalls: list[HeldStall] = field(default_factory=list)
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     measured = [
-        stall for stall in stalls(recording) if stall.what == "napi" and stall.ns >= thresholds.napi_stall_ms * 1_000_000
+        stall for stall in held_stalls(recording) if stall.what == "napi" and stall.ns >= thresholds.napi_stall_ms * 1_000_000
     ]
     log, probes = recording.on("kernel-log"), recording.on("latency")
     late = [event for event in events(recording, *LATE_POLLS) if is_late(event) and not interrupt_missing(event)] if log else []
@@ -172,7 +173,14 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     return Examined(NapiStarved.kind, ruled_out=", ".join(part for part in said if part))
 
 
-def _devices(recording: Recording, late: list[Event], measured: list[Stall]) -> list[_Device]:
+def measured_severity(recording: Recording, stalls: Sequence[HeldStall], thresholds: Thresholds) -> Severity:
+    """Of late polls alone, whatever the drivers say: that of the worst device."""
+    devices = _devices(recording, [], stalls)
+    levels = (_level(recording, device.stalls, _reset_after(recording, device), thresholds) for device in devices)
+    return max(levels, key=SEVERITIES.index, default="info")
+
+
+def _devices(recording: Recording, late: Sequence[Event], measured: Sequence[HeldStall]) -> list[_Device]:
     """Stalls and lines by the device that they are of.
 
     Devices in different network namespaces may have one name; lines of drivers are of the node's own, whose number is the
@@ -277,17 +285,19 @@ def _complaint(recording: Recording, device: _Device) -> DriverComplaint:
 
 
 def _reset_after(recording: Recording, device: _Device) -> Event | None:
-    """The first reset of that device while its poll was late or soon after."""
-    names = netdevs(recording)
-    for event in events(recording, *RESETS):
-        if names.get(event.fields.get("pci") or event.subject, event.subject) == device.subject and any(
-            stall.start <= event.time <= stall.end + _FOLLOWS_NS for stall in device.stalls
-        ):
-            return event
-    return None
+    """The last line of the first reset of that device while its poll was late or soon after."""
+    return next(
+        (
+            reset.last
+            for reset in nic_resets(recording)
+            if reset.device == device.subject
+            and any(stall.start <= reset.last.time <= stall.end + _FOLLOWS_NS for stall in device.stalls)
+        ),
+        None,
+    )
 
 
-def _level(recording: Recording, seen: list[Stall], reset: Event | None, thresholds: Thresholds) -> Severity:
+def _level(recording: Recording, seen: list[HeldStall], reset: Event | None, thresholds: Thresholds) -> Severity:
     """By number, length and share of time: of what is current, and of what was before, which is less bad for being over."""
     start, end = recording.window
     since = max(start, end - thresholds.recent_s * 10**9)
@@ -299,11 +309,12 @@ def _level(recording: Recording, seen: list[Stall], reset: Event | None, thresho
     for some, window_ns in ((recent, end - since), (before, since - start)):
         if some:
             age_s = max(0, end - max(stall.end for stall in some)) // 10**9
-            levels.append(aged(age_s, thresholds, _grade(some, window_ns, thresholds)))
+            levels.append(aged(age_s, thresholds, grade(some, window_ns, thresholds)))
     return max(levels, key=SEVERITIES.index)
 
 
-def _grade(seen: list[Stall], window_ns: int, thresholds: Thresholds) -> Severity:
+def grade(seen: Sequence[HeldStall], window_ns: int, thresholds: Thresholds) -> Severity:
+    """By number, length and share of time alone."""
     longest = max(stall.ns for stall in seen)
     if longest >= thresholds.napi_stall_critical_ms * 1_000_000:
         return "critical"

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from exhume.diagnosis.findings.events import Event
+from exhume.recording.events import Event
 
 # Lines that say that the poll was late. A NETDEV WATCHDOG alone only says that nothing was sent: that is nic-reset's.
 LATE_POLLS: Final = ("nic-queue-paused", "nic-tx-not-completed", "nic-tx-lost", "nic-napi-late")
-RESETS: Final = ("nic-reset-done", "nic-reset-failed", "nic-reset-triggered")
 
 
 def late(event: Event) -> bool:

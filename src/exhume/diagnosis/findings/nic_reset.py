@@ -3,38 +3,22 @@
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from exhume.diagnosis.findings.events import Event, Moment, events, moment, netdevs, severity
+from exhume.diagnosis.findings.events import Moment, moment, severity
 from exhume.diagnosis.findings.kind import Case, Kind, Step
 from exhume.diagnosis.findings.model import SEVERITIES, Examined, Facts, Finding, Shown, Span
-from exhume.diagnosis.findings.nic_events import RESETS, interrupt_missing
+from exhume.diagnosis.findings.nic_events import interrupt_missing
 from exhume.diagnosis.findings.stretches import growth, ordered
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.record import record
+from exhume.recording.events import GIVES_UP, NEAR_NS, Event, events, netdevs, nic_resets
+from exhume.recording.events import NicReset as DecodedReset
 from exhume.recording.recording import Recording
 from exhume.sources.interrupts import queue_cores
 from exhume.sources.kernel_forms import ENA_RESET_REASONS
 
 _LOG = "kernel log"
-_WHY = (
-    "nic-tx-timeout",
-    "nic-tx-hang",
-    "nic-tx-lost",
-    "nic-keepalive-lost",
-    "nic-admin-queue-down",
-    "nic-interrupt-lost",
-    "nic-firmware-silent",
-)
-# Lines about one queue. They are napi-starved's, unless they say that no poll was due: then its interrupt is what is missing.
+# Lines about one queue. A poll that was scheduled and late is napi-starved's; if none was scheduled, its interrupt is missing.
 _QUEUE = ("nic-queue-paused", "nic-tx-not-completed")
-# Lines after which the driver can reset for one reason only (check_for_* in ena_netdev.c); the driver prints none itself.
-REASONS = {
-    "nic-napi-late": ENA_RESET_REASONS[15],
-    "nic-keepalive-lost": ENA_RESET_REASONS[1],
-    "nic-admin-queue-down": ENA_RESET_REASONS[2],
-    "nic-tx-lost": ENA_RESET_REASONS[3],
-    "nic-interrupt-lost": ENA_RESET_REASONS[14],
-    "nic-tx-timeout": ENA_RESET_REASONS[10],
-}
 # ENA statistics that count resets by reason (ena_ethtool.c); they outlive the kernel log's ring buffer.
 _STATS = {
     "total_resets": "",
@@ -46,9 +30,6 @@ _STATS = {
     "missing_intr": ENA_RESET_REASONS[14],
     "reset_fail": "",
 }
-# A line further from its reset than this is about another one.
-_NEAR_NS = 60 * 10**9
-
 Outcome = Literal["reset", "failed", "stopped", "interrupt-missed", "counted"]
 _OUTCOMES: dict[Outcome, str] = {
     "reset": "was reset",
@@ -83,6 +64,7 @@ class NicReset(Facts):
     outcome: Outcome
     """`counted`: only the device's statistics say so."""
     resets: Annotated[int | None, Shown("resets", source=_LOG)] = None
+    """As recording/events.py decodes them, those from before the recording too; of interrupt-missed, the lines that say so."""
     last_line: Annotated[str, Shown("last line", source=_LOG)] = ""
     last: Moment | None = None
     driver: Annotated[str, Shown("driver", source=_LOG)] = ""
@@ -129,18 +111,21 @@ class NicReset(Facts):
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     log, nic = recording.on("kernel-log"), recording.on("nic")
-    if not log and not nic:
+    resets: dict[str, list[DecodedReset]] = {}
+    for reset in nic_resets(recording):
+        resets.setdefault(reset.device, []).append(reset)
+    if not log and not nic and not resets:
         return Examined(NicReset.kind, unseen=recording.why_off("kernel-log"))
-    by_device: dict[str, list[Event]] = {}
-    for event in events(recording, *RESETS, *_WHY, *_QUEUE):
-        if event.kind not in _QUEUE or interrupt_missing(event):
-            by_device.setdefault(event.fields.get("pci") or event.subject, []).append(event)
+    missing: dict[str, list[Event]] = {}
     names = netdevs(recording)
+    for event in events(recording, *_QUEUE):
+        if interrupt_missing(event):
+            missing.setdefault(names.get(event.fields.get("pci") or event.subject, event.subject), []).append(event)
     counted = _counted(recording)
-    findings = []
-    for device, seen in by_device.items():
-        name = names.get(device, device)
-        findings.append(_from_log(recording, name, seen, counted.get(name, []), thresholds))
+    findings = [
+        _from_log(recording, device, resets.get(device, []), missing.get(device, []), counted.get(device, []), thresholds)
+        for device in dict.fromkeys((*resets, *missing))
+    ]
     named = {finding.subject for finding in findings}
     findings += [_from_counters(recording, name, stats) for name, stats in sorted(counted.items()) if name not in named]
     if findings:
@@ -150,76 +135,70 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
 
 
 def _from_log(
-    recording: Recording, device: str, seen: list[Event], counted: list[ResetCounter], thresholds: Thresholds
+    recording: Recording,
+    device: str,
+    resets: list[DecodedReset],
+    missing: list[Event],
+    counted: list[ResetCounter],
+    thresholds: Thresholds,
 ) -> Finding[NicReset]:
-    resets = [event for event in seen if event.kind == "nic-reset-done"] or seen
-    last = resets[-1]
-    driver = _last_field(seen, "driver")
-    missing = next((event for event in reversed(seen) if interrupt_missing(event)), None)
-    reason, source = _reason(recording, device, seen, resets, counted, driver)
-    if missing is not None and not reason:
+    lines = sorted((*(line for reset in resets for line in reset.lines), *missing), key=lambda line: line.time)
+    moments = [reset.last for reset in resets] or missing
+    last = max(moments, key=lambda line: line.time)
+    driver = _last_field(lines, "driver")
+    reason, source = _reason(resets, counted)
+    if missing and not reason:
         reason, source = "interrupt missing", _LOG
-    queue, core, core_from = _starved(recording, device, seen, resets)
-    if queue is None and missing is not None:
-        queue = missing.integer("queue")
-    only_missing = all(event.kind in _QUEUE for event in seen)
-    outcome: Outcome = (
-        "interrupt-missed"
-        if only_missing
-        else "failed"
-        if any(event.kind == "nic-reset-failed" for event in seen)
-        else "reset"
-        if resets[0].kind == "nic-reset-done"
-        else "stopped"
-    )
+    queue, core, core_from = _starved(recording, device, moments)
+    if queue is None and missing:
+        queue = missing[-1].integer("queue")
+    only_missing = all(line.kind in _QUEUE for line in lines)
     facts = NicReset(
         subject=device,
-        outcome=outcome,
-        resets=len(resets),
+        outcome="interrupt-missed" if only_missing and missing else _outcome(resets),
+        resets=len(moments),
         last_line=last.message,
         last=moment(recording, last),
         driver=driver,
-        driver_version=_last_field(seen, "driver_version") if driver else "",
+        driver_version=_last_field(lines, "driver_version") if driver else "",
         reason=reason,
         reason_from=source,
         queue=queue,
         core=core,
         core_from=core_from,
-        interrupt_missing_ms=(missing.integer("napi_age_ms") or 0) if missing is not None else None,
+        interrupt_missing_ms=(missing[-1].integer("napi_age_ms") or 0) if missing else None,
         counters=tuple(stat for stat in counted if stat.grown),
     )
-    current = severity(last, thresholds, "warning" if only_missing else "critical")
-    spans = tuple(Span(-1, event.time, event.time) for event in resets)
-    return Finding(facts, current, seen[0].time, last.time, spans)
+    current = severity(last, thresholds, "warning" if only_missing and missing else "critical")
+    spans = tuple(Span(-1, line.time, line.time) for line in moments)
+    return Finding(facts, current, lines[0].time, last.time, spans)
+
+
+def _outcome(resets: list[DecodedReset]) -> Outcome:
+    outcomes = {reset.outcome for reset in resets}
+    return "failed" if "failed" in outcomes else "reset" if "done" in outcomes else "stopped"
 
 
 def _last_field(seen: list[Event], name: str) -> str:
     return next((event.fields[name] for event in reversed(seen) if event.fields.get(name)), "")
 
 
-def _reason(
-    recording: Recording, device: str, seen: list[Event], resets: list[Event], counted: list[ResetCounter], driver: str
-) -> tuple[str, str]:
-    """Why the driver reset: what it said right before, or the statistic that grew."""
-    if driver in ("", "ena"):
-        lines = [*seen, *(event for event in events(recording, "nic-napi-late") if event.subject == device)]
-        for event in sorted(lines, key=lambda event: (event.kind == "nic-napi-late", event.time), reverse=True):
-            near = any(-_NEAR_NS <= reset.time - event.time <= _NEAR_NS for reset in resets)
-            if event.kind in REASONS and near and (driver or event.kind == "nic-napi-late"):
-                return event.fields.get("reset_reason") or REASONS[event.kind], _LOG
+def _reason(resets: list[DecodedReset], counted: list[ResetCounter]) -> tuple[str, str]:
+    """Why the driver reset: the lines of the last reset that tells, or the statistic that grew."""
+    if reason := next((reset.reason for reset in reversed(resets) if reset.reason), ""):
+        return reason, _LOG
     for stat in counted:
         if stat.grown and _STATS[stat.name]:
             return _STATS[stat.name], "ethtool"
     return "", ""
 
 
-def _starved(recording: Recording, device: str, seen: list[Event], resets: list[Event]) -> tuple[int | None, int | None, str]:
+def _starved(recording: Recording, device: str, resets: list[Event]) -> tuple[int | None, int | None, str]:
     """The queue that the driver complained of before it reset, the core that serves it, and where that is from."""
-    lines = [event for event in (*seen, *events(recording, *_QUEUE, "nic-queue-cpu")) if event.subject == device]
     found = [
-        event
-        for event in lines
-        if event.integer("queue") is not None and any(0 <= reset.time - event.time <= _NEAR_NS for reset in resets)
+        line
+        for line in _complaints(recording, device)
+        if line.integer("queue") is not None and any(0 <= reset.time - line.time <= NEAR_NS for reset in resets)
     ]
     if not found:
         return None, None, ""
@@ -230,6 +209,11 @@ def _starved(recording: Recording, device: str, seen: list[Event], resets: list[
         core = recording.derived("counters", queue_cores).get((device, queue))
         source = "/proc/interrupts, the core that takes this queue's interrupts"
     return queue, core if core is not None and core >= 0 else None, source
+
+
+def _complaints(recording: Recording, device: str) -> list[Event]:
+    kinds = (*_QUEUE, *GIVES_UP, "nic-queue-cpu")
+    return [event for event in events(recording, *kinds) if event.subject == device]
 
 
 def _counted(recording: Recording) -> dict[str, list[ResetCounter]]:

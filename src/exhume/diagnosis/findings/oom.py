@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Annotated, ClassVar
 
 from exhume.diagnosis.findings.core_facts import CoreSaturated, filled_by
-from exhume.diagnosis.findings.events import Event, ago, events, severity
+from exhume.diagnosis.findings.events import ago, severity
 from exhume.diagnosis.findings.kind import TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Shown, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved, held_by
@@ -16,6 +16,7 @@ from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
 from exhume.record import record
+from exhume.recording.events import OomKill, oom_kills
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
@@ -102,17 +103,17 @@ class Oom(Facts):
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not recording.on("kernel-log"):
         return Examined(Oom.kind, unseen=recording.why_off("kernel-log"))
-    constraints = _constraints(recording)
     findings = []
-    for kind, usual in (("oom-kill", Constraint.NONE), ("memcg-oom-kill", Constraint.MEMCG)):
-        groups: dict[str, list[Event]] = {}
-        listed = _current(events(recording, kind), recording.window[0])
+    every = oom_kills(recording)
+    for memcg in (False, True):
+        groups: dict[str, list[OomKill]] = {}
+        listed = _current([kill for kill in every if kill.memcg == memcg], recording.window[0])
         # The line that names the limit is rate-limited, the one that names the victim is not (mm/oom_kill.c).
-        limits = {event.subject: event.fields["limit_cgroup"] for event in listed if event.fields.get("limit_cgroup")}
-        for event in listed:
-            groups.setdefault(event.fields.get("limit_cgroup") or limits.get(event.subject, ""), []).append(event)
+        limits = {kill.comm: kill.limit_cgroup for kill in listed if kill.limit_cgroup}
+        for kill in listed:
+            groups.setdefault(kill.limit_cgroup or limits.get(kill.comm, ""), []).append(kill)
         for limit, seen in sorted(groups.items()):
-            constraint = constraints.get((seen[-1].fields.get("pid", ""), seen[-1].fields.get("comm", "")), usual)
+            constraint = _IN_LOG.get(seen[-1].constraint, Constraint.MEMCG if memcg else Constraint.NONE)
             findings.append(_finding(seen, limit, constraint, thresholds))
     if findings:
         findings.sort(key=lambda finding: (finding.severity == "info", -finding.facts.kills, finding.start))
@@ -122,37 +123,27 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     return Examined(Oom.kind, ruled_out=f"no kill in the kernel log{counted}")
 
 
-def _current(seen: list[Event], start: int) -> list[Event]:
+def _current(seen: list[OomKill], start: int) -> list[OomKill]:
     """Those of the recording; if it has none, those that the log still had from before it."""
-    return [event for event in seen if event.time >= start] or seen
+    return [kill for kill in seen if kill.time >= start] or seen
 
 
-def _constraints(recording: Recording) -> dict[tuple[str, str], Constraint]:
-    """By PID and name of the victim, of the line before each kill."""
-    return {
-        (event.fields.get("pid", ""), event.fields.get("comm", "")): _IN_LOG[event.fields["constraint"]]
-        for event in events(recording, "oom-summary")
-        if event.fields.get("constraint") in _IN_LOG
-    }
-
-
-def _finding(seen: list[Event], limit: str, constraint: Constraint, thresholds: Thresholds) -> Finding[Oom]:
+def _finding(seen: list[OomKill], limit: str, constraint: Constraint, thresholds: Thresholds) -> Finding[Oom]:
     last = seen[-1]
-    victims = Counter(event.subject for event in seen if event.subject)
-    cgroup = last.fields.get("cgroup", "")
+    victims = Counter(kill.comm for kill in seen if kill.comm)
     facts = Oom(
-        subject=last.subject,
+        subject=last.comm,
         kills=len(seen),
-        last_line=last.message,
+        last_line=last.event.message,
         limit_cgroup=limit,
         victim_comm=max(victims, key=lambda name: (victims[name], name), default=""),
-        cgroup=limit or cgroup,
-        victim_cgroup=cgroup,
+        cgroup=limit or last.cgroup,
+        victim_cgroup=last.cgroup,
         constraint=constraint,
-        last_age_s=last.age_s,
+        last_age_s=last.event.age_s,
     )
-    spans = tuple(Span(-1, event.time, event.time) for event in seen)
-    return Finding(facts, severity(last, thresholds, "warning"), seen[0].time, last.time, spans)
+    spans = tuple(Span(-1, kill.time, kill.time) for kill in seen)
+    return Finding(facts, severity(last.event, thresholds, "warning"), seen[0].time, last.time, spans)
 
 
 def _soon(oom: Finding[Oom], other: Finding[Facts]) -> bool:

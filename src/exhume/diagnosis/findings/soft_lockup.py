@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from exhume.diagnosis.findings.events import ago, severity
 from exhume.diagnosis.findings.kernel_work import UNKNOWN, spins, telling
 from exhume.diagnosis.findings.kind import MOSTLY, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
-from exhume.diagnosis.findings.lockups import Complaint, Lockup, lockups
+from exhume.diagnosis.findings.lockups import TracedLockup, traced_lockups
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Shown
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.nic_reset import NicReset
@@ -27,10 +27,11 @@ from exhume.diagnosis.findings.offender import (
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.record import record
+from exhume.recording.events import LockupKind, lockup_episodes
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
-_NAMES: dict[Complaint, tuple[str, str]] = {
+_NAMES: dict[LockupKind, tuple[str, str]] = {
     "soft-lockup": ("a", "soft lockup"),
     "hard-lockup": ("a", "hard lockup"),
     "rcu-stall": ("an", "RCU stall"),
@@ -43,7 +44,7 @@ _LINE, _TRACE = "kernel log", "kernel log: call trace"
 @record(frozen=True, slots=True, kw_only=True)
 class SoftLockup(Facts):
     kind: ClassVar[str] = "soft-lockup"
-    complaint: Complaint
+    complaint: LockupKind
     """Which watchdog: a key of _NAMES."""
     lines: Annotated[int, Shown("lines", source=_LINE)]
     last_line: Annotated[str, Shown("last line", source=_LINE)]
@@ -104,18 +105,11 @@ class SoftLockup(Facts):
         return f"{_NAMES[self.complaint][1]}{where}", " · ".join(filter(None, numbers))
 
 
-# What the kernel said again so much later is another story. It repeats itself every 20 s or so while it lasts.
-_APART_NS = 300 * 10**9
-
-
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    seen = lockups(recording)
+    seen = traced_lockups(recording)
     if not seen and not recording.on("kernel-log"):
         return Examined(SoftLockup.kind, unseen=recording.why_off("kernel-log"))
-    alike: dict[tuple[str, int], list[Lockup]] = {}
-    for lockup in seen:
-        alike.setdefault((lockup.kind, lockup.core), []).append(lockup)
-    parts = sorted((part for some in alike.values() for part in _parts(some)), key=lambda part: _order(_first(part)))
+    parts = sorted(lockup_episodes(seen), key=lambda part: _order(_first(part)))
     if parts:
         return Examined(SoftLockup.kind, tuple(_finding(recording, part, thresholds) for part in parts))
     return Examined(
@@ -123,27 +117,17 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     )
 
 
-def _parts(seen: list[Lockup]) -> list[list[Lockup]]:
-    parts: list[list[Lockup]] = []
-    for lockup in seen:
-        if parts and lockup.event.time - parts[-1][-1].event.time <= _APART_NS:
-            parts[-1].append(lockup)
-        else:
-            parts.append([lockup])
-    return parts
-
-
-def _first(seen: list[Lockup]) -> Lockup:
+def _first(seen: list[TracedLockup]) -> TracedLockup:
     """The one that says most: with a trace, not of one that waits for others, and the one that was stuck first."""
     return min(seen, key=lambda one: (one.work == UNKNOWN, *_order(one)))
 
 
-def _order(one: Lockup) -> tuple[bool, bool, int, int, int, int]:
+def _order(one: TracedLockup) -> tuple[bool, bool, int, int, int, int]:
     kind = tuple(_NAMES).index(one.kind)
     return one.waits, spins(one.stack), one.span.start, one.event.time, one.core, kind
 
 
-def _finding(recording: Recording, seen: list[Lockup], thresholds: Thresholds) -> Finding[SoftLockup]:
+def _finding(recording: Recording, seen: list[TracedLockup], thresholds: Thresholds) -> Finding[SoftLockup]:
     worst, last = _first(seen), seen[-1]
     who = worst.who
     facts = SoftLockup(
@@ -169,7 +153,7 @@ def _finding(recording: Recording, seen: list[Lockup], thresholds: Thresholds) -
     return Finding(facts, current, min(span.start for span in spans), last.event.time, spans)
 
 
-def _words(lockup: Lockup) -> str:
+def _words(lockup: TracedLockup) -> str:
     """A task that hangs is not in a function but waits in it."""
     if lockup.kind == "hung-task" and lockup.work.key == "kernel":
         return f"waits in {telling(lockup.stack)}"

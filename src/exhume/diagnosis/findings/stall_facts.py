@@ -10,7 +10,7 @@ from exhume.diagnosis.findings.kernel_work import IDLE, NETWORK, UNKNOWN, Work
 from exhume.diagnosis.findings.model import Shown
 from exhume.diagnosis.findings.offender import NO_WORK, Offender, WorkShares, innermost, process_of, work_shares
 from exhume.diagnosis.findings.spans import total_ns
-from exhume.diagnosis.findings.stalls import Stall, steal_while
+from exhume.diagnosis.findings.stalls import HeldStall, steal_while
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.record import record
@@ -117,7 +117,7 @@ class MeasuredStalls:
 class _Group(NamedTuple):
     """Stalls with the same offender at the same work."""
 
-    stalls: tuple[Stall, ...]
+    stalls: tuple[HeldStall, ...]
     late_ns: int
 
     @property
@@ -134,7 +134,7 @@ class _Group(NamedTuple):
         return self.stalls[0].in_turns
 
 
-def measured(recording: Recording, stalls: list[Stall], thresholds: Thresholds) -> MeasuredStalls:
+def measured(recording: Recording, stalls: list[HeldStall], thresholds: Thresholds) -> MeasuredStalls:
     start, end = recording.window
     longest = max(stalls, key=lambda stall: (stall.ns, -stall.start))
     late = total_ns(stall.span for stall in stalls)
@@ -195,9 +195,9 @@ def _offender(recording: Recording, group: _Group, stack: tuple[str, ...]) -> Of
     return Offender(process=_process(group, who), seen_in=_PROBES, cgroup=who.cgroup, kernel_thread=thread)
 
 
-def _groups(stalls: list[Stall]) -> list[_Group]:
+def _groups(stalls: list[HeldStall]) -> list[_Group]:
     """Those that made it wait longest first. A program that is started anew each time is one offender, not many."""
-    by_what: dict[tuple[str, str, bool], list[Stall]] = {}
+    by_what: dict[tuple[str, str, bool], list[HeldStall]] = {}
     for stall in stalls:
         comm = stall.who.comm if stall.who is not None else ""
         by_what.setdefault((comm, stall.work.key, stall.in_turns), []).append(stall)

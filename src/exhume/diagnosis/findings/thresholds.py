@@ -1,6 +1,6 @@
 """Every number that turns a reading into a finding, in one place. `[thresholds]` of the configuration file sets them."""
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from exhume.record import record
@@ -143,3 +143,11 @@ class Thresholds:
     irq_time_ratio: float = _threshold(0.5, "share of that core's time that interrupts must take (irq and softirq)")
     recent_s: int = _threshold(3600, "kernel-log events within this many seconds before now count as current")
     observer_wait_ms: int = _threshold(1000, "how long exhume itself may wait for a core before that is told, ms")
+
+    def many_zombies(self, zombies: float, live: float) -> bool:
+        """Whether so many zombie memory cgroups beside so many live ones matter."""
+        return zombies >= self.zombies_floor and zombies >= self.zombies_per_live * live
+
+    def ageless(self) -> "Thresholds":
+        """For what happened in a recording: it is as bad as it was, whenever that was."""
+        return replace(self, recent_s=1 << 40)

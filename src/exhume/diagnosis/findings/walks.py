@@ -8,11 +8,11 @@ import numpy as np
 
 from exhume.diagnosis.findings.held import Who, programs_of, stack_of
 from exhume.diagnosis.findings.kernel_work import FLUSH, WALK, spins
-from exhume.diagnosis.findings.lockups import lockups
+from exhume.diagnosis.findings.lockups import traced_lockups
 from exhume.diagnosis.findings.model import Span
 from exhume.diagnosis.findings.sampled import by_core, period_ns
 from exhume.diagnosis.findings.spans import merged
-from exhume.diagnosis.findings.stalls import stalls
+from exhume.diagnosis.findings.stalls import held_stalls
 from exhume.diagnosis.findings.walk_families import family, through
 from exhume.recording.recording import Ints, Recording
 
@@ -125,7 +125,7 @@ def _densest(times: Ints, period: int) -> float:
 def by_stalls(recording: Recording) -> Walks:
     found: Walks = {}
     whole: Counter[tuple[str, str]] = Counter()
-    for stall in stalls(recording):
+    for stall in held_stalls(recording):
         if stall.work.key in _WALKS and stall.stack and stall.who is not None and stall.who.tid > 0 and not stall.in_turns:
             walk = found.setdefault(_key(stall.who), Walk(_STALLS))
             walked = stall.ns * stall.samples // stall.total if stall.total else stall.ns
@@ -145,7 +145,7 @@ def by_traces(recording: Recording, found: Walks) -> Walks:
     """What was seen running needs no trace."""
     known = {comm for comm, _ in found}
     traced: Walks = {}
-    for lockup in lockups(recording):
+    for lockup in traced_lockups(recording):
         who = lockup.who
         if lockup.work.key in _WALKS and lockup.stuck_ns and lockup.core >= 0 and who is not None and who.comm not in known:
             walk = traced.setdefault(_key(who), Walk(_TRACES))

@@ -92,7 +92,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if dying == 0:
         return Examined(ZombieMemcgs.kind, ruled_out=f"0 zombie memory cgroups, {live:,} live")
     exact = bool(last["complete"])
-    many = dying >= thresholds.zombies_floor and dying >= thresholds.zombies_per_live * live
+    many = thresholds.many_zombies(dying, live)
     # A bound that came of giving up counting accuses nobody.
     severity: Severity = "warning" if many and exact else "info"
     parents = {row["path"]: row["dying"] for row in every if row["path"] != "/" and row["time"] == last["time"]}

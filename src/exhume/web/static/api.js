@@ -45,8 +45,10 @@ import {span} from './state.js';
 /** @typedef {{title: string, spans: [number, number, number, string][]}} Bars */
 /** @typedef {{t: number, severity: 'info' | 'warning' | 'critical', kind: string, text: string}} Flag */
 /**
+ * @typedef {{t: number, unit: string, times: number}} Restart
+ * @typedef {{t: number, device: string, reason: string}} Reset
  * @typedef {{from: number, to: number, columns: number, cores: CoreStrip[], lines: Line[], bars: Bars[], flags: Flag[],
- *   flags_left_out: number, restarts: {t: number, unit: string}[], ready?: number, source?: string}} Lanes
+ *   flags_left_out: number, restarts: Restart[], resets: Reset[], ready?: number, source?: string}} Lanes
  */
 /**
  * @typedef {{start: number, seconds: number, rows: number, cells: string, most: number, unknown: string,

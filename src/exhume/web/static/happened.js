@@ -1,6 +1,6 @@
 // @ts-check
-// What the lanes below the cores show, as a list under them: log lines, waits and restarts of the window, for those who use the
-// keyboard or do not see the picture. Each entry selects its moment.
+// What the lanes below the cores show, as a list under them: log lines, waits, NIC resets and restarts of the window, for those
+// who use the keyboard or do not see the picture. Each entry selects its moment.
 import {between, coreName, lasting, number, told} from './axis.js';
 import {plain} from './canvas.js';
 
@@ -12,7 +12,7 @@ const AROUND = 500_000, SHORT = 1000;
 
 /**
  * By time, and how many there are beside those that are listed.
- * @param {Pick<import('./api.js').Lanes, 'flags' | 'bars' | 'restarts'>} lanes
+ * @param {Pick<import('./api.js').Lanes, 'flags' | 'bars' | 'restarts' | 'resets'>} lanes
  * @param {import('./axis.js').Span} span
  * @param {import('./axis.js').Clock} clock
  * @returns {{entries: Entry[], more: number}}
@@ -24,7 +24,8 @@ export function happened(lanes, span, clock) {
     ...lanes.bars.flatMap(({title, spans}) => spans.map(([from, to, core, text]) => (
       {from, to, text: `${title}, ${lasting(to - from)}${core >= 0 ? `, ${coreName(core)}` : ''}  ${text}`}
     ))),
-    ...lanes.restarts.map(({t, unit}) => ({from: t, to: t, text: `${unit} started again`})),
+    ...lanes.resets.map(({t, device, reason}) => ({from: t, to: t, text: `${device} reset${reason ? `, reason: ${reason}` : ''}`})),
+    ...lanes.restarts.map(({t, unit, times}) => ({from: t, to: t, text: `${unit} restarted${times > 1 ? ` ${times} times` : ''}`})),
   ];
   const found = all.filter(({from, to}) => to >= span.from && from <= span.to).sort((a, b) => a.from - b.from || a.to - b.to);
   const entries = found.slice(0, MOST).map(({from, to, text}) => ({from, to, text: `${told(from, clock)}  ${plain(text)}`}));
@@ -83,7 +84,7 @@ export function mountHappened(element, store) {
       const {from, to} = store.get();
       known = happened(lanes, {from, to}, store.about());
       details.hidden = !known.entries.length;
-      summary.textContent = `Log lines, waits and restarts in this window, as a list (${number(known.entries.length + known.more)})`;
+      summary.textContent = `Log lines, waits, NIC resets and restarts in this window, as a list (${number(known.entries.length + known.more)})`;
       write();
     },
   };

@@ -130,12 +130,12 @@ function barTrack(bars, clock) {
 
 /**
  * A lane for each of the units that restarted most, one for all others.
- * @param {{t: number, unit: string}[]} restarts
+ * @param {import('./api.js').Restart[]} restarts
  * @param {Clock} clock
  * @returns {Track[]}
  */
 function restartTracks(restarts, clock) {
-  /** @type {Map<string, {t: number, unit: string}[]>} */
+  /** @type {Map<string, import('./api.js').Restart[]>} */
   const units = new Map();
   for (const one of restarts) units.set(one.unit, [...(units.get(one.unit) ?? []), one]);
   const most = [...units].sort((a, b) => b[1].length - a[1].length);
@@ -157,7 +157,7 @@ function restartTracks(restarts, clock) {
     },
     say: (x, _y, _time, span, plot) => {
       const under = times.filter(({t}) => Math.abs(toX(t, span, plot) - x) <= 4);
-      return under.slice(0, MOST_TOLD).map(({t, unit}) => `${told(t, clock)}  ${cut(unit)} started again`);
+      return under.slice(0, MOST_TOLD).map(({t, unit, times}) => `${told(t, clock)}  ${cut(unit)} restarted${times > 1 ? ` ${times} times` : ''}`);
     },
   }));
 }

@@ -1,20 +1,23 @@
-"""How a node is judged by figures, the same whatever they were read from: sick or not, how bad, and why, in words."""
+"""Whether a node of a fleet is sick, how bad, and why in words: one rule and one scale, whatever the figures were read from."""
 
 from dataclasses import dataclass
 
 from exhume.diagnosis.findings.forecast import PAIN, days_to_pain
 from exhume.diagnosis.findings.thresholds import Thresholds
-from exhume.fleet.directory_minutes import RESETS
 from exhume.fleet.model import Node
 from exhume.text import printable
 
 LIMITS = Thresholds()
 DAY_S = 86_400.0
+# A reset or two happen to healthy nodes: a driver is updated, a link is replaced.
+RESETS = 3
+# Where it is known how long there were many zombies, a shorter time than this does not count.
+ZOMBIES_S = 300.0
 # A leak that is slower than this does not hurt within two years.
 SLOWEST_PER_DAY = 24.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What was seen of a node; None where nobody looked."""
 
@@ -24,6 +27,10 @@ class Figures:
     subject: str = ""
     live: float | None = None
     zombies: float | None = None
+    """Now."""
+    most_zombies: float | None = None
+    zombies_s: float | None = None
+    """How long there were many (`Thresholds.many_zombies`); None, as is the most: only how many there are now is known."""
     leak_per_day: float | None = None
     resets: float | None = None
     stall_s: float | None = None
@@ -40,18 +47,16 @@ class Judged:
     why: str
 
 
-def judge(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
-    """Sick is a node with more zombies than max(zombies_floor, zombies_per_live x live), with RESETS or more, with late polls
-    or a saturated core for more than their share of the time; or who looked at the node itself says so."""
+def sick(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
+    """Sick is a node with many zombies, with RESETS or more, with late polls or a saturated core for more than their share of
+    the time; or if a check of the node itself says so."""
     limits = thresholds or LIMITS
     reasons: list[tuple[float, str]] = []
     told = figures.health in ("warning", "critical")
     if told and figures.cause:
         reasons.append((0.0, f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}"))
-    if figures.zombies is not None:
-        limit = max(limits.zombies_floor, limits.zombies_per_live * (figures.live or 0.0))
-        if figures.zombies > limit:
-            reasons.append((figures.zombies / PAIN, f"{figures.zombies:,.0f} zombies"))
+    if figures.zombies is not None and _many(figures, limits):
+        reasons.append((figures.zombies / PAIN, f"{figures.most_zombies or figures.zombies:,.0f} zombies"))
     if figures.resets is not None and (count := round(figures.resets)) >= RESETS:
         reasons.append((1.0 + min(10.0, count / 2), f"{count:,} NIC resets"))
     for seconds, share, words in (
@@ -75,6 +80,12 @@ def judge(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
         # Not sick yet: below everything that is, the sooner the worse.
         badness = min(0.05, 0.05 / (1 + days))
     return Judged(bool(reasons) if looked else None, badness, why)
+
+
+def _many(figures: Figures, limits: Thresholds) -> bool:
+    if figures.zombies_s is not None:
+        return figures.zombies_s >= ZOMBIES_S
+    return limits.many_zombies(figures.zombies or 0.0, figures.live or 0.0)
 
 
 def pain_in(zombies: float | None, leak_per_day: float | None) -> float | None:
