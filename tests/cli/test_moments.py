@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.cli import moments
-from exhume.cli.moments import SECOND, moment, resolve, rfc3339
+from exhume.cli.moments import moment, resolve, rfc3339
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 
 @dataclass

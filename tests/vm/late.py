@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.kernel.bpf import Btf
 from exhume.kernel.clock import Clock
 from exhume.recorder.flight import node_of
-from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from exhume.sources.latency.discover import Discover

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.recording.summary import OFFSETS, SECOND
+from exhume.host.quantities import SECOND
+from exhume.recording.summary import OFFSETS
 from exhume.web import heat, heat_cells
 from exhume.web.heat_cells import Cells, seconds_of
 from exhume.web.outline import Outline

@@ -21,11 +21,12 @@ from exhume.agent.privileges import writable
 from exhume.agent.push_answer import Outcome
 from exhume.agent.push_build import Made, Order
 from exhume.agent.push_http import Sender, identity, kind_of, request
-from exhume.agent.push_windows import SECOND, Window, Windows
+from exhume.agent.push_windows import Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
 from exhume.host.children import leashed
+from exhume.host.quantities import SECOND
 from exhume.python import python
 from exhume.text import decode, from_json, printable
 

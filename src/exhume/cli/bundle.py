@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from exhume.cli import bundle_text, filters, moments, opening
 from exhume.cli.duration import duration_ns
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
@@ -35,7 +36,6 @@ when it is whole, and overwrites nothing.
 
 exit code: 0 done, 2 refused (the file is there already), 3 could not, 64 wrong usage"""
 
-SECOND = 1_000_000_000
 BEFORE_NS, AFTER_NS = 60 * SECOND, 30 * SECOND
 HISTORIES = ("memcg", "memcg_walk", "cgroup_dirs", "units")
 

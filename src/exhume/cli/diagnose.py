@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.cli.diagnose_opening import Opened
@@ -34,7 +35,6 @@ as dmesg shows it.
 
 exit code: 0 healthy, 1 warning, 2 critical, 3 could not judge, 64 wrong usage"""
 
-SECOND = 1_000_000_000
 _BEFORE_NS, _AFTER_NS = 60 * SECOND, 30 * SECOND
 
 

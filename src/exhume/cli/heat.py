@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from exhume.cli import filters, moments, opening
 from exhume.cli.complaints import Complaint, chosen, complaints
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.recording.choice import Choice
@@ -36,7 +37,6 @@ A window longer than the screen is wide: --by core has several seconds a column,
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
-SECOND = 1_000_000_000
 _LITTLE = SECOND // 2000
 _NARROWEST, _WIDEST = 20, 2000
 _STRIP_TAIL = 24  # `  100% busy  100% kernel`

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.imports.foreign import Brought
@@ -53,7 +54,7 @@ def choices(parser: argparse.ArgumentParser) -> None:
 
 
 def anchor(text: str) -> "Anchor":
-    from exhume.cli.moments import SECOND, moment
+    from exhume.cli.moments import moment
     from exhume.imports.incoming import Anchor
 
     found = _GIVEN.fullmatch(text.strip())

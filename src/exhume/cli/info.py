@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exhume.cli import filters, moments, opening
 from exhume.cli.complaints import chosen, complaints
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ examples:
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
 SCHEMA = "exhume.info/1"
-SECOND = 1_000_000_000
 _LEFT = 11
 # Counters are read at both ends of the recording only: hours of all of them would take longer than the question is worth.
 _END_NS = 90 * SECOND

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from exhume.cli.check import CODES
 from exhume.cli.duration import duration_ns
 from exhume.errors import UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
@@ -118,7 +119,7 @@ def _present(host: str) -> set[str]:
 
 
 def _options(args: argparse.Namespace) -> "Options":
-    from exhume.recorder.latency import SECOND, Options
+    from exhume.recorder.latency import Options
 
     return Options(
         threshold_ns=args.threshold,

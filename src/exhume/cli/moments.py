@@ -9,12 +9,11 @@ from typing import Literal, NamedTuple, Protocol
 
 from exhume.cli.duration import duration_ns
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import DAY, SECOND
 
-SECOND = 1_000_000_000
-_DAY = 86_400 * SECOND
 _HALF_MS = 500_000
 # A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
-_UNKNOWN = 20 * 365 * _DAY
+_UNKNOWN = 20 * 365 * DAY
 FORMS = (
     "say 12:04:31.5 (local; Z, UTC or +02:00 may follow), 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or "
     "12345.678 (as dmesg shows it)"
@@ -159,7 +158,7 @@ def _candidates(moment: Moment, begin: int, end: int) -> list[int]:
     """When it was that time inside of a span of wall-clock time; if never, the one time that is nearest to it."""
     there = datetime.fromtimestamp(begin // SECOND, moment.zone)
     first = there.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    days = range(-1, (end - begin) // _DAY + 3)
+    days = range(-1, (end - begin) // DAY + 3)
     found = sorted({real for day in days for real in _on(first + timedelta(days=day), moment.ns, moment.zone)})
     inside = [real for real in found if begin <= real <= end]
     return inside or [min(found, key=lambda real: max(begin - real, real - end))]

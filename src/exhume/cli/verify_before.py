@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from exhume import budget
 from exhume.cli import moments
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Recording
 
-SECOND = 1_000_000_000
 # A recording up to this long is taken as it is; of a longer one it is the last incident, or so much of its end for --after.
 _AS_IT_IS_NS = 20 * 60 * SECOND
 # What is looked at around an incident: its loop may have a period of a minute.

@@ -14,6 +14,7 @@ from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.model import Boot, Fact, Fleet, Node
+from exhume.host.quantities import DAY_S
 from exhume.scratch import scratch
 from exhume.text import from_path, printable
 
@@ -30,7 +31,6 @@ READERS: Final = {
 }
 # Of the inventory: every value as it is written, because 5.10 is a version and no number.
 _AS_TEXT: Final = {".csv": "read_csv($1, all_varchar=true)"}
-_DAY_S = 86_400.0
 # Seen for less than this, a node's leak has no rate.
 _SHORTEST_S = 3600.0
 _OWN: Final[tuple[str, ...]] = ("node", "sick", "uptime_s", "zombies", "leak_per_day", "resets")
@@ -224,7 +224,7 @@ def _leak(seen: list[Life]) -> float | None:
             continue
         seen_s = life.counted_last - life.counted_first
         if seen_s >= _SHORTEST_S:
-            return max(0.0, (life.zombies - life.zombies_from) / seen_s * _DAY_S)
+            return max(0.0, (life.zombies - life.zombies_from) / seen_s * DAY_S)
     return None
 
 

@@ -10,8 +10,9 @@ from exhume.diagnosis.diagnose import diagnose_folder
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Boot, Fact, Fleet, Node
-from exhume.fleet.sources_judging import DAY_S, Figures, judge
+from exhume.fleet.sources_judging import Figures, judge
 from exhume.fleet.statistics import slope
+from exhume.host.quantities import DAY_S
 from exhume.recording import layout
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording

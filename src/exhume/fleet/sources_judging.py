@@ -9,7 +9,6 @@ from exhume.fleet.model import Node
 from exhume.text import printable
 
 LIMITS = Thresholds()
-DAY_S = 86_400.0
 # A leak that is slower than this does not hurt within two years.
 SLOWEST_PER_DAY = 24.0
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exhume.fleet.cohorts_facts import Condition
-from exhume.fleet.dose import DAY_S, Dose
+from exhume.fleet.dose import Dose
 from exhume.fleet.model import Fact, Node
+from exhume.host.quantities import DAY_S
 from exhume.text import printable
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exhume.host.quantities import DAY_S
 from exhume.host.service import Service
 from exhume.image.policy import Listed
 from exhume.sources.unit_life import Life
@@ -12,7 +13,6 @@ from exhume.text import printable
 LOOPING_RESTARTS = 3
 """As many restarts that systemd has counted make a loop, if the last was a moment ago."""
 LOOPING_S = 120.0
-DAY_S = 86_400.0
 IDLE_CPU_S_A_DAY = 1.0
 """What a daemon that waits for a connection which never comes may use: a timer here and there."""
 

@@ -7,9 +7,10 @@ from typing import Self
 
 from exhume.errors import Unreadable
 from exhume.host.cgroups import Tree
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.kernel.clock import Clock
-from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_told import Told
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Failed, SourceState

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.recorder.latency_rows import Counted, Totals, add_rows, add_timeouts, collected, of_rare, of_windows
 from exhume.recording.recording import Node, Recording
@@ -19,7 +20,6 @@ from exhume.sources.latency.hot import Hot
 from exhume.sources.latency.rare import Rare
 
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
-SECOND = 1_000_000_000
 SHORTEST = 20_000_000
 # Two looks at least come before the first probe.
 FIRST_NS = 150_000_000

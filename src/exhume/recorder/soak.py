@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from exhume.host.cgroups import Tree
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.kernel.clock import Clock
 from exhume.recorder.loop import Crew, Source, clock_state, said
@@ -22,7 +23,6 @@ from exhume.sources.reader import Reader
 from exhume.sources.units import Units
 from exhume.sources.zombies import Zombies
 
-SECOND = 1_000_000_000
 # What one source may take of a core: a soak is to show what the image does, not what we do.
 SHARE = 0.01
 # Readings of each source, about, however long the soak is; never more often than in the rhythm given.

@@ -1,6 +1,7 @@
 """Which readers there are, in the order they are asked: what is cheap and time-critical first, what may be slow last."""
 
 from exhume.host.cgroups import Tree
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.sources.cgroup_dirs import CgroupDirs
 from exhume.sources.cgroup_events import CgroupEvents
@@ -50,7 +51,6 @@ def steady(root: Root, tree: Tree, log: Root | None = None, for_hours: bool = Fa
     ]
 
 
-SECOND = 1_000_000_000
 # How often a flight recorder reads each source; those that are not named keep the rhythm of a check. Who ran where the stack
 # samples tell, so the process table is for the defunct and for what cannot be sampled.
 RHYTHM = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from exhume.recording.summary import SECOND
+from exhume.host.quantities import SECOND
 from exhume.render.heat import CoreMap, OffsetMap, Saturated, Shares
 
 LEFT = 9  # columns for the names of rows

@@ -6,6 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from exhume.host.quantities import SECOND
 from exhume.render.lanes import Line, Shares, Timeline
 from exhume.render.scene import Clock
 from exhume.text import printable
@@ -19,7 +20,6 @@ _NOTHING = "·"
 _MOST_STRIPS = 2
 _FULL = 0.95
 _MOST_BARS = 2
-SECOND_NS = 1_000_000_000
 Paint = Callable[..., str]
 """Colours text by names of colours, or does not (cli.terminal.Style)."""
 
@@ -105,7 +105,7 @@ def _marks(
 def _axis(picture: Timeline, clock: Clock, cells: int) -> list[str]:
     """Times at the left ends of what they are written below, as exact as they are far apart."""
     text = ""
-    told = clock.short if (picture.end - picture.start) * 20 // cells >= SECOND_NS else clock.exact
+    told = clock.short if (picture.end - picture.start) * 20 // cells >= SECOND else clock.exact
     for part in range(0, cells, 20):
         if cells - part >= 8 and len(text) <= part:
             time = told(picture.start + (picture.end - picture.start) * part // cells)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.recording.summary import EMPTY, OFFSETS, SECOND, Summary
+from exhume.recording.summary import EMPTY, OFFSETS, Summary
 from exhume.web import lines, marks
 from exhume.web.counted import CLASSES, Counted, of_ticks
 from exhume.web.marks import Marks

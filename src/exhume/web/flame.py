@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from exhume.host.quantities import SECOND
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
-from exhume.recording.summary import SECOND
 from exhume.recording.tally import Tally
 from exhume.render.flame import select
 from exhume.web.baseline import baseline

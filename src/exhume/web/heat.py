@@ -3,11 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from exhume.host.quantities import SECOND
 from exhume.recording import chosen
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.recording.summary import SECOND
 from exhume.render.heat import of_cores, offsets_together
 from exhume.web import heat_cells
 from exhume.web.heat_cells import Cells, Flags

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND, Summary
+from exhume.recording.summary import OFFSETS, Summary
 from exhume.web.numbers import encoded
 
 MOST_COLUMNS = 4096

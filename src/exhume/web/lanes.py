@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import NotYet
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.recording.summary import SECOND
 from exhume.render.heat import oddness
 from exhume.web import lines, marks
 from exhume.web.counted import CLASSES, Counted, of_samples, of_ticks

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints, Labels, Recording, Series
-from exhume.recording.summary import SECOND
 from exhume.web.unrecorded import Gaps, across, between_readings, recorded_ns, unrecorded
 
 TABLES = ("memcg", "latency", "counters")

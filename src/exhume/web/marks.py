@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
-from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.stalls import Stall

@@ -3,13 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording import chosen
 from exhume.recording.arrays import unique
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import Choice, Search
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND
+from exhume.recording.summary import OFFSETS
 from exhume.web.heat_cells import Cells
 
 _PART = SECOND // OFFSETS

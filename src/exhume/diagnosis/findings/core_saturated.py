@@ -10,7 +10,7 @@ from exhume.diagnosis.findings.core_suspect import Suspect, suspect
 from exhume.diagnosis.findings.cores import KERNEL, Core, Stretch, busy, cores, others_share, saturated
 from exhume.diagnosis.findings.held import Held, Who
 from exhume.diagnosis.findings.kernel_work import NETWORK, telling
-from exhume.diagnosis.findings.kind import MOSTLY, NEARLY, SECOND_NS, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
+from exhume.diagnosis.findings.kind import MOSTLY, NEARLY, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
 from exhume.diagnosis.findings.model import Examined, Finding, Severity, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.offender import innermost, offender, process_of, work_shares
@@ -20,6 +20,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup
 from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stalls import held_while
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Recording
 
 _SAMPLES = "stack samples of that core in that time"
@@ -213,7 +214,7 @@ def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
         length = late.end - late.start
         for full in core.spans:
             near = max(abs(full.start - late.start), abs(full.end - late.end)) <= length / 10
-            if length >= SECOND_NS and near:
+            if length >= SECOND and near:
                 return f"for the same {(full.end - full.start) / 1e6:,.0f} ms"
     return ""
 

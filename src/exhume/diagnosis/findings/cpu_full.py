@@ -16,10 +16,11 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding, Severity, 
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.sampled import BRIEFEST_NS, unfit
 from exhume.diagnosis.findings.sampled_work import sampled
-from exhume.diagnosis.findings.stretches import SECOND_NS, growth, spans, times
+from exhume.diagnosis.findings.stretches import growth, spans, times
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
@@ -127,7 +128,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     cores = machine(recording)
     if cores is None:
         return Examined(CpuFull.kind, unseen=unfit(recording) or recording.why_off("cpu"))
-    shortest = round(thresholds.cpu_full_s * SECOND_NS)
+    shortest = round(thresholds.cpu_full_s * SECOND)
     busy = cores.full()
     parts = times(busy.above(thresholds.cpu_full_ratio, shortest)) or busy.best(thresholds.cpu_full_ratio, shortest)
     if parts and busy.length_ns < BRIEFEST_NS:

@@ -22,8 +22,9 @@ from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.findings.walk_families import RSTAT
-from exhume.diagnosis.findings.walks import SAMPLES, SECOND_NS, Walk, by_samples, by_stalls, by_traces
+from exhume.diagnosis.findings.walks import SAMPLES, Walk, by_samples, by_stalls, by_traces
 from exhume.host.owners import owner
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording
 
@@ -105,7 +106,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
 def _enough(recording: Recording, walk: Walk, thresholds: Thresholds) -> bool:
     start, end = recording.window
     times = recording["samples"].ints("time")
-    seen_ns = max(SECOND_NS, int(times.max() - times.min()) if len(times) else end - start)
+    seen_ns = max(SECOND, int(times.max() - times.min()) if len(times) else end - start)
     if walk.source == SAMPLES and walk.walked_ns < _FEWEST * period_ns(recording):
         return False
     return walk.walked_ns >= min(thresholds.memcg_walk_ms * 1_000_000, thresholds.memcg_walk_ratio * seen_ns)

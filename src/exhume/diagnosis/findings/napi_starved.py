@@ -15,7 +15,6 @@ from exhume.diagnosis.findings.kind import (
     HARDLY,
     MOSTLY,
     NEARLY,
-    SECOND_NS,
     TOGETHER_NS,
     Case,
     Culprit,
@@ -34,6 +33,7 @@ from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stall_facts import MeasuredStalls, measured
 from exhume.diagnosis.findings.stalls import Stall, stalls
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.sources.interrupts import queue_cores
@@ -335,7 +335,7 @@ def _resets(napi: Finding[NapiStarved], reset: Finding[NicReset]) -> Judged:
     resets = [span.end for span in reset.spans] or [reset.end]
     if napi.facts.complaint is not None:
         lines = [*([span.end for span in napi.spans] or [napi.end]), napi.end]
-        gaps = [moment - line for moment in resets for line in lines if -SECOND_NS <= moment - line <= TOGETHER_NS]
+        gaps = [moment - line for moment in resets for line in lines if -SECOND <= moment - line <= TOGETHER_NS]
         if gaps:
             return 0.99, f"the driver reset {reset.subject} {max(0, min(gaps)) / 1e9:.1f} s after its poll was found late"
         return None
@@ -351,7 +351,7 @@ def _resets(napi: Finding[NapiStarved], reset: Finding[NicReset]) -> Judged:
     length, gap = max(after)
     when = f"{gap / 1e9:.1f} s after" if gap > 0 else "during"
     said = f"the driver reset {reset.subject} {when} a stall of {length / 1e6:,.0f} ms"
-    return (0.9, said) if length >= SECOND_NS else (0.4, f"{said}, which is short: drivers wait for seconds")
+    return (0.9, said) if length >= SECOND else (0.4, f"{said}, which is short: drivers wait for seconds")
 
 
 def _culprits(napi: Finding[NapiStarved], case: Case) -> Iterator[Culprit]:
