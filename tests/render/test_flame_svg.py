@@ -149,9 +149,9 @@ def test_zoom_search_and_detail_work_in_a_browser(tmp_path: Path) -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
     said = dict(re.findall(r'data-(whole|zoomed|part|bad|detail|back)="([^"]*)"', shown))
     assert said == {
-        "whole": "matched 60.0 %",
+        "whole": "matched 60.0%",
         "zoomed": "100 none",
-        "part": "matched 100.0 % of what is shown",
+        "part": "matched 100.0% of what is shown",
         "bad": "not a regular expression",
         "detail": "walk  [kernel]  60 samples, 60.00% (100.00% of what is shown)",
         "back": "60",

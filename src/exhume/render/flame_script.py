@@ -67,7 +67,7 @@ SCRIPT = r"""
     }
     const share = (100 * sum / Math.max(1, shown.count)).toFixed(1);
     const of_what = shown === frames[0] ? "" : " of what is shown";
-    matched.textContent = pattern.value ? "matched " + share + " %" + of_what : " ";
+    matched.textContent = pattern.value ? "matched " + share + "%" + of_what : " ";
   }
 
   function search() {

@@ -19,7 +19,7 @@ const LANES = {
 test('log lines, waits and restarts of the window are listed by time', () => {
   const {entries, more} = happened(LANES, {from: 0, to: 10_000_000}, CLOCK);
   assert.deepEqual(entries.map(({text}) => text), [
-    '700001.000  eth0 late, 3.00 s, core 39  kubelet had the core', '700002.000  eth0 late, 0.1 ms  ', '700003.000  ecs.service started again',
+    '700001.000  eth0 late, 3 s, core 39  kubelet had the core', '700002.000  eth0 late, 100 µs  ', '700003.000  ecs.service started again',
     '700005.000  critical  nic: paused\ufffd[31m',
   ]);
   assert.equal(more, 0);

@@ -1,6 +1,7 @@
 // @ts-check
 // Search in a flame graph: which names a regular expression matches, and what share of the samples is in them.
 import { refused } from './flame_patterns.js';
+import {counted, percent} from './quantities.js';
 
 /** @typedef {import('./flame_layout.js').Layout} Layout */
 
@@ -50,13 +51,13 @@ export function search(layout, pattern, zoomed = 0) {
     names[i] = regex.test(layout.names[i].slice(0, LOOKED_AT)) ? 1 : 0;
     if (performance.now() - started > LONGEST_MS) return { ...NOTHING, error: 'it takes too long with these names' };
   }
-  const { frames, matched } = counted(layout, names, zoomed);
+  const { frames, matched } = matches(layout, names, zoomed);
   const whole = layout.width[zoomed];
   return { names, frames, share: whole > 0 ? matched / whole : 0, error: '' };
 }
 
 /** @param {Layout} layout @param {Uint8Array} names @param {number} zoomed */
-function counted(layout, names, zoomed) {
+function matches(layout, names, zoomed) {
   let frames = 0;
   let matched = 0;
   let covered = zoomed;
@@ -81,8 +82,7 @@ export function told(found) {
   if (found.error) return found.error;
   if (found.names === null) return '';
   if (found.frames === 0) return 'nothing matches';
-  const frames = found.frames === 1 ? '1 frame' : `${found.frames.toLocaleString('en')} frames`;
-  return `${(found.share * 100).toFixed(1)} % matched in ${frames}`;
+  return `${percent(found.share, 1)} matched in ${counted(found.frames, 'frame')}`;
 }
 
 /** An expression that matches this name and no other, as far as names are searched. @param {string} name */
