@@ -26,7 +26,7 @@ from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
 from exhume.host.children import leashed
-from exhume.host.quantities import SECOND
+from exhume.host.quantities import SECOND, duration
 from exhume.python import python
 from exhume.text import decode, from_json, printable
 
@@ -216,7 +216,7 @@ class Pusher:
                 printed, said = child.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+                raise ValueError(f"it took more than {duration(PATIENCE_S * SECOND)}") from None
         if child.returncode:
             last = decode(said.strip().rpartition(b"\n")[2])
             raise ValueError(last or f"it ended with {child.returncode}")

@@ -21,6 +21,7 @@ from exhume import __version__
 from exhume.agent.push_answer import Outcome, judged
 from exhume.agent.settings import Push, loopback
 from exhume.agent.spool import Kind, Parcel
+from exhume.host.quantities import SECOND, duration
 from exhume.text import decode, printable
 
 TIMEOUT_S = 10.0
@@ -152,7 +153,7 @@ class Sender:
             return _exchange(connection, target, wanted.body, headers)
         except (OSError, http.client.HTTPException, ValueError) as error:
             late = time.monotonic() - begun >= self._deadline_s
-            return Outcome("again", f"no answer within {self._deadline_s:.0f} s" if late else _why(error))
+            return Outcome("again", f"no answer within {duration(self._deadline_s * SECOND)}" if late else _why(error))
         finally:
             hung_up.cancel()
             self._connection = None

@@ -28,6 +28,7 @@ from exhume.agent.standing import Standing
 from exhume.agent.telling import Telling
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report, from_json
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.recorder import own
 from exhume.recorder.flight import Flight, Options, Status
@@ -127,7 +128,7 @@ class Service:
     def _healthy(self, _: str) -> http.Page:
         silent = time.monotonic() - self._last_batch
         if self._last_batch and silent > STUCK_S:
-            return 503, f"the recorder has brought nothing for {silent:.0f} s\n".encode(), _PLAIN
+            return 503, f"the recorder has brought nothing for {duration(silent * SECOND)}\n".encode(), _PLAIN
         return 200, b"healthy\n", _PLAIN
 
     def _ready(self, _: str) -> http.Page:

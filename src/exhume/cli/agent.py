@@ -8,6 +8,7 @@ from typing import Any
 
 from exhume.cli import agent_print
 from exhume.errors import EXIT_HEALTHY, ExhumeError
+from exhume.host.quantities import SECOND, compact
 from exhume.python import python
 
 DESCRIPTION = """\
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise ExhumeError(f"the agent needs {error.name}: pip install '.[agent]' in a clone of exhume") from None
     program = python("-m", "exhume")
     config = ["--config", args.config] if args.config else []
-    diagnose = [*program, "diagnose", settings.dir, f"--from=-{WINDOW_S}s", "--json", *config]
+    diagnose = [*program, "diagnose", settings.dir, f"--from=-{compact(WINDOW_S * SECOND)}", "--json", *config]
     audit = [*program, "audit", "--json", "--host", settings.host]
     make_place(settings.dir)
     log = Root(args.log_root) if args.log_root else None

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume import budget
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import UsageError
 from exhume.host.quantities import SECOND
 from exhume.text import from_path, printable

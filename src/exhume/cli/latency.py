@@ -4,8 +4,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from exhume.cli.arguments import duration_ns
 from exhume.cli.check import CODES
-from exhume.cli.duration import duration_ns
 from exhume.errors import UsageError
 from exhume.host.quantities import SECOND
 

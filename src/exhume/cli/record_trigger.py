@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from exhume.errors import UsageError
+from exhume.host.quantities import SECOND, compact
 from exhume.python import python
 from exhume.text import printable
 
@@ -61,7 +62,7 @@ def verdicts(args: argparse.Namespace, line: bool) -> "Verdicts[Report]":
     from exhume.diagnosis.report import from_json
     from exhume.recorder.verdicts import WINDOW_S, Verdicts
 
-    command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{WINDOW_S}s", "--json")
+    command = python("-m", "exhume", "diagnose", args.dir, f"--from=-{compact(WINDOW_S * SECOND)}", "--json")
     command += ["--config", args.config] if args.config else []
     before = "\r\x1b[K" if line else ""
 

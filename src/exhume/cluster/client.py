@@ -20,6 +20,7 @@ from exhume.cluster.kubeconfig import Access, find
 from exhume.cluster.proxy import chosen
 from exhume.cluster.replies import ApiError, Unreachable, refusal
 from exhume.errors import ExhumeError
+from exhume.host.quantities import size
 from exhume.text import from_json, printable
 
 PATIENCE_S = 15.0
@@ -126,7 +127,7 @@ class Client:
                 raw = reply.read(LARGEST + 1)
                 if len(raw) > LARGEST:
                     self.close()
-                    raise ExhumeError(f"the answer to {method} {printable(target)} is larger than {LARGEST >> 20} MiB")
+                    raise ExhumeError(f"the answer to {method} {printable(target)} is larger than {size(LARGEST)}")
                 return reply.status, raw, reply.headers.get("Retry-After", "")
             except (OSError, ValueError, http.client.HTTPException) as error:
                 self.close()

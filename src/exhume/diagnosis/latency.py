@@ -7,6 +7,7 @@ from typing import Any
 from exhume.diagnosis.findings.held import walked
 from exhume.diagnosis.findings.kernel_work import INTERRUPTS, SOFTIRQS, Walks, work
 from exhume.diagnosis.report import Health, wall
+from exhume.host.quantities import milliseconds
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Gap, SourceState, Weaker
 from exhume.recording.source_state import as_json as state_json
@@ -287,12 +288,12 @@ def _judge(
     if not stalls:
         longest = max((probe.max_ns / 1e6 for probe in probes if probe.what == "runqueue"), default=0.0)
         if gap is not None and gap.limits:
-            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {gap.gap_ms:,} ms"
-        others = f"; other threads waited up to {longest:,.0f} ms for a core" if longest >= threshold_ms else ""
-        return "healthy", f"no stall: no poll, softirq or watched thread was {threshold_ms:g} ms late{others}{weak}"
+            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {milliseconds(gap.gap_ms)}"
+        others = f"; other threads waited up to {milliseconds(longest)} for a core" if longest >= threshold_ms else ""
+        return "healthy", f"no stall: no poll, softirq or watched thread was {milliseconds(threshold_ms)} late{others}{weak}"
     longest_stall = max(stalls, key=lambda stall: stall.us)
     times = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls, the longest"
-    summary = f"{times} of {longest_stall.us / 1000:,.0f} ms: {longest_stall.whom} on core {longest_stall.core}"
+    summary = f"{times} of {milliseconds(longest_stall.us / 1000)}: {longest_stall.whom} on core {longest_stall.core}"
     offender = longest_stall.offender
     if offender is not None and offender.pid:
         held = {(stall.core, stall.offender.pid if stall.offender else 0) for stall in stalls}

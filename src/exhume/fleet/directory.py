@@ -14,7 +14,7 @@ from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.directory_minutes import BAD, MEMORY, RESETS, SHORTEST, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.model import Boot, Fact, Fleet, Node
-from exhume.host.quantities import DAY_S
+from exhume.host.quantities import DAY_S, counted
 from exhume.scratch import scratch
 from exhume.text import from_path, printable
 
@@ -243,7 +243,7 @@ def judge(seen: list[Life]) -> tuple[bool | None, str, float]:
     if resets >= RESETS:
         reasons.append(f"{resets:,} resets of a network device")
     if bad >= BAD:
-        reasons.append(f"{bad:,} minutes with long stalls or a core full of kernel time")
+        reasons.append(f"{counted(bad, 'minute')} with long stalls or a core full of kernel time")
     # A reset hurts as much as an hour of bad minutes, or 10,000 zombies.
     badness = resets + bad / 60 + (seen[-1].zombies or 0) / 10_000
     return bool(reasons), ", ".join(reasons), badness if reasons else 0.0

@@ -20,6 +20,7 @@ from exhume import __version__
 from exhume.errors import ExhumeError, UsageError
 from exhume.fleet.prometheus_reply import Refusal, Reply, Series, joined, parse
 from exhume.fleet.prometheus_wire import opened, pieces
+from exhume.host.quantities import SECOND, compact, counted, duration
 from exhume.text import printable
 
 PATIENCE_S = 60.0
@@ -61,7 +62,7 @@ class Client:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        said = [f"{what} ({count:,} time{'s' * (count != 1)})" for what, count in self._counted.items()]
+        said = [f"{what} ({counted(count, 'time')})" for what, count in self._counted.items()]
         warned = [f"it warns: {text} ({count:,} times)" for text, count in self._warnings.most_common(_MOST_WARNINGS)]
         return tuple(f"{self.described}: {each}" for each in [*said, *warned, *self._missing])
 
@@ -72,7 +73,7 @@ class Client:
             raise ExhumeError(f"{self.described} does not know what time it is: it is no Prometheus")
         now = float(found[0].values[-1])
         if abs(now - time.time()) > 60:
-            self._counted[f"its clock is {abs(now - time.time()) / 60:.0f} minutes from this one's; its own is used"] += 1
+            self._counted[f"its clock is {duration(abs(now - time.time()) * SECOND)} from this one's; its own is used"] += 1
         return now
 
     def instant(self, expression: str, at_s: float | None) -> tuple[Series, ...]:
@@ -131,7 +132,9 @@ class Client:
                 failed = refusal
             except TimeoutError:
                 # Twice too slow is too much: it is asked for less then.
-                failed = Refusal("again" if attempt == 0 else "too much", f"no answer within {self._patience_s:g} s")
+                failed = Refusal(
+                    "again" if attempt == 0 else "too much", f"no answer within {duration(self._patience_s * SECOND)}"
+                )
                 if attempt:
                     raise failed from None
             except (OSError, http.client.HTTPException) as error:
@@ -151,7 +154,7 @@ class Client:
         connection = opened(url, self._patience_s, self._answered)
         try:
             target = f"{url.path.rstrip('/')}/api/v1/{what}"
-            form = urlencode({**query, "timeout": f"{self._patience_s:g}s"})
+            form = urlencode({**query, "timeout": compact(self._patience_s * SECOND)})
             own = urlencode(parse_qsl(url.query))  # what the address had (a tenant ...) goes along
             if self._form:
                 connection.request("POST", f"{target}?{own}" if own else target, form, self._headers())

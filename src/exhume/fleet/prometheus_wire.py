@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import SplitResult
 
 from exhume.fleet.prometheus_reply import Refusal
+from exhume.host.quantities import SECOND, duration, size
 from exhume.text import printable
 
 # A server that is there takes a connection in a blink, however slow its answers are.
@@ -26,7 +27,11 @@ def opened(url: SplitResult, patience_s: float, answered: bool) -> http.client.H
     try:
         connection.connect()
     except (ConnectionRefusedError, socket.gaierror, TimeoutError) as error:
-        why = f"no connection within {connect_s:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        why = (
+            f"no connection within {duration(connect_s * SECOND)}"
+            if isinstance(error, TimeoutError)
+            else error.strerror or str(error)
+        )
         if answered:
             raise ConnectionError(printable(why)) from None
         raise Refusal("never", printable(why)) from None
@@ -38,11 +43,11 @@ def pieces(
     reply: http.client.HTTPResponse, connection: http.client.HTTPConnection, until: float, largest: int
 ) -> Iterator[bytes]:
     """So that a server that dribbles meets the deadline, too."""
-    size = 0
+    received = 0
     while piece := reply.read1(1 << 18):
-        size += len(piece)
-        if size > largest:
-            raise Refusal("too much", f"the answer is larger than {largest >> 20} MiB")
+        received += len(piece)
+        if received > largest:
+            raise Refusal("too much", f"the answer is larger than {size(largest)}")
         left = until - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from exhume import __version__
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, duration, size
 from exhume.text import decode, from_json, printable
 
 PORT: Final = 8265
@@ -42,7 +43,7 @@ class Dashboard:
             try:
                 status, raw = self._exchange(path)
             except TimeoutError:
-                failed = f"no answer within {self._patience_s:g} s"
+                failed = f"no answer within {duration(self._patience_s * SECOND)}"
             except ssl.SSLCertVerificationError as error:
                 raise ExhumeError(f"{self.described}: its certificate is not to be trusted: {error.verify_message}") from None
             except (OSError, http.client.HTTPException) as error:
@@ -77,12 +78,12 @@ class Dashboard:
             connection.request("GET", self._base + path, headers=headers)
             reply = connection.getresponse()
             pieces: list[bytes] = []
-            size = 0
+            received = 0
             # Piece by piece, so that a server that dribbles meets the deadline, too.
             while piece := reply.read1(1 << 18):
-                size += len(piece)
-                if size > LARGEST:
-                    raise ExhumeError(f"{self.described}: an answer is larger than {LARGEST >> 20} MiB")
+                received += len(piece)
+                if received > LARGEST:
+                    raise ExhumeError(f"{self.described}: an answer is larger than {size(LARGEST)}")
                 if time.monotonic() > until:
                     raise TimeoutError
                 pieces.append(piece)

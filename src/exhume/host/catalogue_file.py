@@ -11,6 +11,7 @@ from exhume import budget
 from exhume.errors import UsageError
 from exhume.host.catalogue import Agent, Harm, Off, Severity, is_glob
 from exhume.host.needs import CLOUDS, HARDWARE, VOCABULARY, Condition
+from exhume.host.quantities import size
 
 _TEXTS = ("id", "name", "purpose", "source")
 LARGEST = 4 << 20
@@ -30,7 +31,7 @@ def read(more: Iterable[str] = ()) -> Iterator[Agent]:
         except OSError as error:
             raise UsageError(f"the catalogue {path} cannot be read: {error.strerror}") from None
         if len(text) > LARGEST:
-            raise UsageError(f"the catalogue {path} is larger than {LARGEST >> 20} MiB")
+            raise UsageError(f"the catalogue {path} is larger than {size(LARGEST)}")
         yield from agents(text, path)
 
 

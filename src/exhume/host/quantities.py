@@ -73,6 +73,11 @@ def ago(ns: float) -> str:
     return f"{duration(ns)} ago"
 
 
+def since_boot(ns: int) -> str:
+    """`101 s`: a moment of which the time of day is not known, in seconds as dmesg counts them and --at takes them."""
+    return f"{ns // SECOND} s"
+
+
 def size(bytes_: float, digits: int = 0) -> str:
     """`850 B`, `12.5 KiB`, `512 MiB`, `3.2 GiB`."""
     value, sign = abs(bytes_), "-" if bytes_ < 0 else ""
@@ -95,7 +100,9 @@ def count(number: float, digits: int = 0) -> str:
         return f"{number:,.{digits + 1}f}"
     if not math.isfinite(number) or number == int(number) or abs(number) >= 99.95:
         return f"{number:,.0f}"
-    return f"{number:.1f}" if abs(number) >= 1 else f"{number:.2g}"
+    if abs(number) >= 1:
+        return f"{number:.1f}"
+    return f"{number:.{min(12, 1 - math.floor(math.log10(abs(number))))}f}".rstrip("0")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

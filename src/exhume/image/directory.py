@@ -17,7 +17,7 @@ from typing import Final, Self
 from exhume import budget
 from exhume.errors import Unreadable, UsageError
 from exhume.host.resolve import LONGEST, decode, encode, open_by_steps, reopen, resolve
-from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, beyond, complain
 from exhume.kernel.openat2 import open_in_root
 from exhume.text import from_path, printable
 
@@ -104,9 +104,9 @@ class Directory:
     def read(self, path: str, largest: int = LARGEST) -> bytes | None:
         try:
             with self.opened(path) as fd:
-                size = os.fstat(fd).st_size
-                if size > largest >= LARGEST:
-                    self._say(f"{_shown(path)} has {size:,} bytes; its first {largest:,} were read.")
+                length = os.fstat(fd).st_size
+                if length > largest >= LARGEST:
+                    self._say(f"{_shown(path)} has {beyond(length, largest)}")
                 return _content(fd, largest)
         except NotRegular:
             return None

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exhume.errors import UsageError
 from exhume.host.children import leashed
+from exhume.host.quantities import SECOND, duration
 from exhume.recorder.trigger import Incident
 from exhume.text import from_json, printable
 
@@ -228,7 +229,7 @@ class Verdicts(Generic[R]):
                 printed, said = child.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+                raise ValueError(f"it took more than {duration(PATIENCE_S * SECOND)}") from None
         try:
             return self._read(from_json(printed))
         except (ValueError, UsageError):

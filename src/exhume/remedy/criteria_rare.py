@@ -4,6 +4,7 @@ they neither pass nor fail, unless they happen; what is told is how long a silen
 import math
 
 from exhume.diagnosis.findings.events import events
+from exhume.host.quantities import HOUR, compared, duration
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Rare, RareId, Status
 from exhume.text import printable
@@ -41,9 +42,8 @@ def _rare(id_: RareId, kinds: tuple[str, ...], sources: tuple[str, ...], before:
         because = "none before, none now" if was == 0 else "none; how often it was before is not known"
         return Rare(id_, "too-little", was, span, 0, hours, None, because)
     status = "passed" if hours >= needed else "too-little"
-    because = (
-        f"{was} in {_lasting(span or 0)} before; {_lasting(needed)} without one would be no chance, {_lasting(hours)} passed"
-    )
+    enough, passed = compared(duration, needed * HOUR, hours * HOUR)
+    because = f"{was} in {duration((span or 0) * HOUR)} before; {enough} without one would be no chance, {passed} passed"
     return Rare(id_, status, was, span, 0, hours, needed, because)
 
 
@@ -59,9 +59,3 @@ def _happened(recording: Recording, kinds: tuple[str, ...]) -> tuple[list[str], 
                 told.append(event.message)
             last[about] = event.time
     return told, (end - start) / 3600e9
-
-
-def _lasting(hours: float) -> str:
-    if hours < 1:
-        return f"{hours * 60:,.0f} min"
-    return f"{hours:,.1f} h" if hours < 48 else f"{hours / 24:,.1f} days"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from exhume.errors import ExhumeError, Refused, Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.remedy import logind
 from exhume.sources.units import DEADLINE_S, Call, Reply, booted, connected
@@ -144,7 +145,7 @@ class Systemd:
                 try:
                     return [bus.call(*call) for call in calls]
                 except TimeoutError:
-                    raise ExhumeError(f"systemd did not answer {member} within {deadline_s:.0f} s") from None
+                    raise ExhumeError(f"systemd did not answer {member} within {duration(deadline_s * SECOND)}") from None
         except Unreadable as why:
             raise ExhumeError(f"systemd cannot be told {member}: {why}") from None
 

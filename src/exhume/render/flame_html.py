@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from html import escape
 
+from exhume.host.quantities import counted
 from exhume.render.flame_compared import Change, Compared
 from exhume.render.flame_svg import shortened
 from exhume.text import printable
@@ -70,7 +71,7 @@ def left_out(compared: Compared) -> str:
     if not deeper:
         return ""
     share = sum(change.share for change in deeper if change.placed.depth == deepest + 1)
-    frames = f"{len(deeper):,} frame{'s' * (len(deeper) != 1)}"
+    frames = counted(len(deeper), "frame")
     return f" Left out: {frames} below row {deepest + 1}, of stacks with {share:.1%} of the samples."
 
 

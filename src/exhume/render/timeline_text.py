@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from exhume.host.quantities import SECOND
+from exhume.host.quantities import MILLISECOND, SECOND, milliseconds
 from exhume.render.lanes import Line, Shares, Timeline
 from exhume.render.scene import Clock
 from exhume.text import printable
@@ -41,7 +41,7 @@ def lines(picture: Timeline, clock: Clock, columns: int, paint: Paint) -> list[s
     for bars in picture.bars[:_MOST_BARS]:
         longest = max(span.end - span.start for span in bars.spans)
         marks = _marks(((span.start, span.end) for span in bars.spans), picture, cells, "━")
-        rows.add(f"{printable(bars.name, LEFT - 7)} late", marks, f"longest {longest / 1e6:,.0f} ms")
+        rows.add(f"{printable(bars.name, LEFT - 7)} late", marks, f"longest {milliseconds(longest / MILLISECOND)}")
     for restarts in picture.restarts[:1]:
         marks = _marks(((time, time) for time in restarts.times), picture, cells, "↻")
         rows.add("restarts", marks, f"{len(restarts.times)} of {printable(restarts.unit, _RIGHT - 8)}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from exhume.errors import NotPresent, Unreadable
+from exhume.host.quantities import SECOND, compared, duration, size
 from exhume.host.root import Root
 from exhume.host.unit_needs import QUESTIONS, UNASKED, needed_by
 from exhume.recording.recording import Recording
@@ -259,10 +260,11 @@ def message_size(head: bytes | bytearray) -> int:
     if order is None or head[3] != 1:
         raise Unreadable(_NO_DBUS)
     body, fields = struct.unpack_from(order + "I4xI", head, 4)
-    size = int(16 + (fields + 7 & ~7) + body)
-    if size > LARGEST_MESSAGE:
-        raise Unreadable(f"the D-Bus server sends a message of {size} bytes, more than {LARGEST_MESSAGE} are refused")
-    return size
+    length = int(16 + (fields + 7 & ~7) + body)
+    if length > LARGEST_MESSAGE:
+        sent, most = compared(size, length, LARGEST_MESSAGE)
+        raise Unreadable(f"the D-Bus server sends a message of {sent}, more than {most} are refused")
+    return length
 
 
 def _empty_struct(fields: bytes) -> bool:
@@ -320,7 +322,7 @@ def connected(root: Root, deadline: float) -> Iterator[Bus]:
                     raise Unreadable(f"the D-Bus server did not let us in: {_complaint(hello)}")
             yield bus
         except TimeoutError:
-            raise Unreadable(f"no answer over D-Bus within {DEADLINE_S} s") from None
+            raise Unreadable(f"no answer over D-Bus within {duration(DEADLINE_S * SECOND)}") from None
         except OSError as error:
             raise Unreadable(f"D-Bus failed: {os.strerror(error.errno or 0)}") from None
 
@@ -394,7 +396,7 @@ def list_services(bus: Bus) -> list[Service]:
         if reply.error == "org.freedesktop.DBus.Error.UnknownMethod":
             reply = bus.call("/org/freedesktop/systemd1", manager, "ListUnits")
     except TimeoutError:
-        raise Unreadable(f"systemd did not answer within {DEADLINE_S} s: PID 1 may hang") from None
+        raise Unreadable(f"systemd did not answer within {duration(DEADLINE_S * SECOND)}: PID 1 may hang") from None
     if reply.error:
         raise Unreadable(f"systemd did not list its units: {_complaint(reply)}")
     if not isinstance(reply.body, list):
@@ -440,7 +442,7 @@ def ask(bus: Bus, questions: list[tuple[Service, str, str]], answers: dict[str, 
             if not reply.error:  # systemd before 235 has no NRestarts; a unit can be gone by now
                 answers.setdefault(service.unit, {})[name] = reply.body
     except TimeoutError:
-        why = f"within {DEADLINE_S} s"
+        why = f"within {duration(DEADLINE_S * SECOND)}"
     except Unreadable as error:
         why = f"because {error}"
     except OSError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from exhume.host.quantities import SECOND
+from exhume.host.quantities import SECOND, milliseconds
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 
@@ -113,7 +113,7 @@ def _bars(recording: Recording) -> Iterable[Bar]:
 
 
 def _told(stall: "Stall") -> str:
-    told = f"{stall.ms:,} ms"
+    told = milliseconds(stall.ms)
     if stall.who is not None:
         told += f", {stall.who.comm or 'somebody'} had the core"
     if stall.stack:

@@ -20,7 +20,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup
 from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stalls import held_while
 from exhume.diagnosis.findings.thresholds import Thresholds
-from exhume.host.quantities import SECOND
+from exhume.host.quantities import MILLISECOND, SECOND, duration, milliseconds
 from exhume.recording.recording import Recording
 
 _SAMPLES = "stack samples of that core in that time"
@@ -59,7 +59,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not longest[0]:
         return Examined(CoreSaturated.kind, ruled_out="no core was full of kernel time")
     return Examined(
-        CoreSaturated.kind, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms"
+        CoreSaturated.kind, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {milliseconds(longest[0])}"
     )
 
 
@@ -186,7 +186,8 @@ def _starves(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> Judged
     whole = total_ns(late)
     if together:
         share = together / whole
-        when = f"{together / 1e6:,.0f} of the {whole / 1e6:,.0f} ms in which the poll was late on core {number}"
+        full_ms, late_ms = milliseconds(together / MILLISECOND), milliseconds(whole / MILLISECOND)
+        when = f"{full_ms} of the {late_ms} in which the poll was late on core {number}"
         if napi.facts.measured is None:
             sure = 0.97 if share >= NEARLY else 0.9
             return sure, f"at the same time, and the queue is served by core {number}"
@@ -205,7 +206,7 @@ def _starves(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> Judged
         return 0.9, f"at the same time, and the queue is served by core {number}"
     if not late:
         return None
-    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
+    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {duration(apart)} old"
 
 
 def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
@@ -215,7 +216,7 @@ def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
         for full in core.spans:
             near = max(abs(full.start - late.start), abs(full.end - late.end)) <= length / 10
             if length >= SECOND and near:
-                return f"for the same {(full.end - full.start) / 1e6:,.0f} ms"
+                return f"for the same {milliseconds((full.end - full.start) / MILLISECOND)}"
     return ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from exhume.diagnosis.findings.leak_places import Growth, LeakPlace, PlaceOwner, counted
+from exhume.diagnosis.findings.leak_places import Growth, LeakPlace, PlaceOwner, zombie_counts
 from exhume.recording.recording import Recording
 
 RESTARTS: Final = "restarts"
@@ -17,7 +17,7 @@ def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPl
     numbers = zip(table.ints("time").tolist(), table.ints("restarts").tolist(), strict=True)
     for (time, restarts), unit, cgroup in zip(numbers, table.texts("unit"), table.texts("cgroup"), strict=True):
         counts.setdefault(unit, []).append((time, restarts, cgroup))
-    every = counted(recording)
+    every = zombie_counts(recording)
     came = every[-1][1] - every[0][1] if len(every) > 1 else 0
     fits = []
     for unit, rows in sorted(counts.items()):

@@ -9,6 +9,7 @@ from exhume.diagnosis.findings.model import SEVERITIES, Examined, Facts, Finding
 from exhume.diagnosis.findings.nic_events import RESETS, interrupt_missing
 from exhume.diagnosis.findings.stretches import growth, ordered
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import milliseconds
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.sources.interrupts import queue_cores
@@ -116,7 +117,7 @@ class NicReset(Facts):
         driver = f" ({self.driver})" if self.driver else ""
         text = f"{self.subject}{driver} {_OUTCOMES[self.outcome]} {times}, last {self.last}"
         if (waited := self.interrupt_missing_ms) is not None:
-            return f"{text}; interrupt missing: a queue was not polled for {waited:,} ms and no poll was scheduled"
+            return f"{text}; interrupt missing: a queue was not polled for {milliseconds(waited)} and no poll was scheduled"
         return text + (f"; reason: {self.reason}" if self.reason else "")
 
     def short(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.diagnosis.findings.stretches import Steps, Stretch, growth, ordered, spans, times
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
-from exhume.host.quantities import SECOND
+from exhume.host.quantities import GIB, SECOND, size
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
@@ -398,7 +398,7 @@ def _steps(reclaim: Finding[Reclaim], case: Case) -> Iterator[Step]:
     if not cgroup:
         yield Step("free memory or move work away; exhume diagnose -v and systemd-cgtop -m show which cgroup grows")
         return
-    spare = f" while the node has {available / 2**30:,.1f} GiB to spare" if available >= 2**30 else ""
+    spare = f" while the node has {size(available)} to spare" if available >= GIB else ""
     yield Step(
         f"{cgroup} is at its own limit{spare}: raise that limit, or let it do with less; more memory for the node is no help"
     )
