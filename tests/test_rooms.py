@@ -13,6 +13,8 @@ SOURCE = ROOT / "src" / "exhume"
 # In this order. What is above all rooms (errors, text, budget, ...) may be used by every one and uses none.
 ROOMS = """kernel host recording sources imports exports recorder diagnosis render image cluster remedy fleet lab agent web
 cli""".split()
+# They spell quantities as all others do; that module imports nothing of ours.
+QUANTITIES = "exhume.host.quantities"
 ABOVE = ("errors", "text", "record", "budget", "config", "python", "scratch", "__init__")
 
 
@@ -40,7 +42,7 @@ def test_a_room_imports_only_rooms_named_before_it(file: Path) -> None:
     if mine == "__main__":
         return
     allowed = {*ABOVE, *ROOMS[: ROOMS.index(mine) + 1]} if mine in ROOMS else set(ABOVE)
-    used = {room(module) for module in imports(file)}
+    used = {room(module) for module in imports(file) if mine in ROOMS or module != QUANTITIES}
     assert used <= allowed, f"{mine} must not import {sorted(used - allowed)}"
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from exhume.errors import EXIT_CANNOT_JUDGE, UsageError
+from exhume.host.quantities import SECOND, duration, size
 from exhume.text import from_path, printable
 
 VARIABLE: Final = "EXHUME_BUDGET"
@@ -69,15 +70,15 @@ class Budget:
         """The work is done by others, who have limits of their own: a cluster of Ray, whose processes may be our children."""
         self._factor = _UNLIMITED
 
-    def received(self, size: int) -> None:
+    def received(self, more: int) -> None:
         """Bytes of an input that is no regular file."""
-        self.input_bytes += size
+        self.input_bytes += more
 
-    def unpacked(self, size: int) -> None:
-        self._unpacked_bytes += size
+    def unpacked(self, more: int) -> None:
+        self._unpacked_bytes += more
         most = int((_UNPACKED + _UNPACKED_RATIO * self.input_bytes) * self._factor)
         if self._unpacked_bytes > most:
-            raise Exhausted(self._sentence(f"unpacks to more than {_size(most)}"))
+            raise Exhausted(self._sentence(f"unpacks to more than {size(most)}"))
 
     @property
     def memory_bytes(self) -> int:
@@ -88,14 +89,14 @@ class Budget:
         return (_CPU_S + _CPU_S_PER_MEGABYTE * self.input_bytes / _MEGABYTE) * self._factor
 
     def out_of_memory(self) -> str:
-        return self._sentence(f"needs more than {_size(self.memory_bytes)} of memory")
+        return self._sentence(f"needs more than {size(self.memory_bytes)} of memory")
 
     def out_of_time(self) -> str:
-        return self._sentence(f"needs more than {self.cpu_s:.0f} s of CPU time")
+        return self._sentence(f"needs more than {duration(self.cpu_s * SECOND)} of CPU time")
 
     def _sentence(self, what: str) -> str:
         return (
-            f"{printable(from_path(self._name)) or 'the input'} {what}, the limit for {_size(self.input_bytes)} of input. "
+            f"{printable(from_path(self._name)) or 'the input'} {what}, the limit for {size(self.input_bytes)} of input. "
             f"If you trust it, {VARIABLE}={self._factor * 10:g} allows ten times as much"
         )
 
@@ -109,13 +110,6 @@ def _factor() -> float:
     if not 0.001 <= factor <= _UNLIMITED:
         raise UsageError(f"{VARIABLE} must be a number from 0.001 to 1000000, the multiple of the usual limits, not {text!r}")
     return factor
-
-
-def _size(size: int) -> str:
-    for unit, bytes_ in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if size >= bytes_:
-            return f"{size / bytes_:.3g} {unit}"
-    return f"{size} bytes"
 
 
 _current = Budget()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from exhume import budget
 from exhume.errors import UsageError
+from exhume.host.quantities import size
 from exhume.text import printable
 
 PATH = "/etc/exhume/exhume.toml"
@@ -30,7 +31,7 @@ def load(path: str | None = None) -> dict[str, Any]:
     try:
         raw = budget.read(name, LARGEST)
         if len(raw) > LARGEST:
-            raise UsageError(f"configuration file {name} is larger than {LARGEST >> 20} MiB")
+            raise UsageError(f"configuration file {name} is larger than {size(LARGEST)}")
         with budget.enforced():
             document = tomllib.loads(raw.decode())
     except FileNotFoundError:

@@ -24,10 +24,10 @@ def test_a_minute_over_the_limit_gives_up_one_thing_after_the_other_and_then_say
         said, cost = watched(limits, OVER_S, 0.5, 100, cost)
         assert (said, limits.level) == ([], level - 1)
         said, cost = watched(limits, 5, 0.5, 100, cost)
-        assert said == [f"the agent used 50.0% of a core for a minute, its limit is 10%: {name} is given up, {meaning}"]
+        assert said == [f"the agent used 50% of a core for a minute, its limit is 10%: {name} is given up, {meaning}"]
         assert limits.given_up == tuple(each for each, _ in STEPS[:level])
     said, _ = watched(limits, OVER_S + 10, 0.5, 100, cost)
-    assert said == ["the agent uses 50.0% of a core, its limit is 10%, and there is nothing left to give up"]
+    assert said == ["the agent uses 50% of a core, its limit is 10%, and there is nothing left to give up"]
 
 
 def test_what_is_not_on_is_not_given_up() -> None:
@@ -57,7 +57,7 @@ def test_far_below_for_long_takes_the_last_one_back() -> None:
     said, cost = watched(limits, BELOW_S, 0.01, 100, cost)
     assert (said, limits.level) == ([], 2)
     said, cost = watched(limits, 2 * OVER_S, 0.01, 100, cost)
-    assert said == [f"the agent has been far below its limits for 30 minutes: {STEPS[1][0]} is taken back"]
+    assert said == [f"the agent has been far below its limits for 30 min: {STEPS[1][0]} is taken back"]
     assert limits.given_up == (STEPS[0][0],)
     said, cost = watched(limits, 2 * BELOW_S, 0.08, 100, cost)  # below, not far below
     assert (said, limits.level) == ([], 1)

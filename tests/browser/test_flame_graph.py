@@ -59,7 +59,7 @@ def test_the_menu_of_a_frame_works_by_mouse_and_by_keys(page: "Page", incident: 
     menu = page.get_by_role("menu")
     assert menu.get_by_role("menuitem").count() >= 5
     menu.get_by_role("menuitem", name="Search for this name").click()
-    assert "100.0 % matched in 1 frame" in page.locator(".flame-matched").inner_text()
+    assert "100.0% matched in 1 frame" in page.locator(".flame-matched").inner_text()
     press(page, "Home", "ArrowDown", "m")
     assert menu.get_attribute("aria-label") == "frame kubelet"
     page.keyboard.press("ArrowDown")

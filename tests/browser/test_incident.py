@@ -36,7 +36,7 @@ def test_three_hundred_milliseconds_on_one_core_show_the_walker_on_top(page: "Pa
     names = hottest(page)
     assert names[:2] == ["all", "kubelet"]
     assert names[-1] == WALKER
-    assert "100 % of all" in spoken(page)
+    assert "100% of all" in spoken(page)
     assert "kernel" in spoken(page)
 
 
@@ -77,7 +77,7 @@ def test_a_search_tells_the_share_that_matches(page: "Page", incident: str) -> N
     at_the_incident(page, incident)
     page.keyboard.press("/")
     page.keyboard.type("mem_cgroup|numa_stat")
-    assert page.locator(".flame-matched").inner_text() == "100.0 % matched in 2 frames"
+    assert page.locator(".flame-matched").inner_text() == "100.0% matched in 2 frames"
     page.locator(".flame-pattern").fill("(")
     assert "not a regular expression" in page.locator(".flame-matched").inner_text()
     assert page.locator(".flame-pattern").get_attribute("aria-invalid") == "true"

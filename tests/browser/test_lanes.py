@@ -60,7 +60,7 @@ def test_samples_are_filtered_by_thread(page: "Page", incident: str) -> None:
     page.locator("#heat .note", has_text="Only thread 4250").wait_for()
     assert "tid=4250" in page.url
     assert hottest(page)[:2] == ["all", "kubelet"]
-    assert "100 % of all" in spoken(page)
+    assert "100% of all" in spoken(page)
 
 
 def test_an_incident_that_was_not_judged_is_listed_and_counted(page: "Page", incident: str) -> None:

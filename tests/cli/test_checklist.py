@@ -83,7 +83,7 @@ def test_the_zombies_are_let_go(zombies: int | None, state: State) -> None:
 def test_the_cause_comes_before_more_nodes(sick: Report, well: Report) -> None:
     assert steps.correlate(known()).command == "sudo exhume record --for 1h"
     assert "ecs.service" in steps.correlate(known(sick)).evidence
-    assert steps.correlate(known(well, recorded_h=3.0)).evidence == "no incident in 3.0 h of recording"
+    assert steps.correlate(known(well, recorded_h=3.0)).evidence == "no incident in 3 h of recording"
     blind = replace(sick, verdict=replace(sick.verdict, cause=None))
     assert steps.correlate(known(blind)).state == "open"
 

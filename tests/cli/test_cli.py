@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from exhume import __version__
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.cli.main import COMMANDS, command_parser, main
 
 

@@ -173,7 +173,7 @@ def test_a_node_that_goes_down_is_not_verified(running: Path, monkeypatch: pytes
     asked = seen(monkeypatch, CURED)
     assert verify(args, there, outcome.identity) == 3
     said = capsys.readouterr().out
-    assert f"Once it is up again: sudo exhume verify --for 600s --host {running} --before '{sick}'" in said
+    assert f"Once it is up again: sudo exhume verify --for 10m --host {running} --before '{sick}'" in said
     assert asked == []
     boot.write_text("two\n")
     assert verify(args, there, outcome.identity) == 0

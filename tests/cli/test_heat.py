@@ -26,7 +26,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_map_of_all_cores(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["heat", recording]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12.0 s)"
+    assert lines[0] == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12 s)"
     assert "all cores" in lines
     # It began at 08:53:20.250, so that sshd is busy from .250 to .450 of each second, and core 3 held from 25.250 to 28.250.
     shown = lines.index("all cores") + 1
@@ -109,7 +109,7 @@ def test_times_below_the_map_are_whole_seconds_where_anchors_drift(
     assert "         08:53:20  08:53:30  08:53:40" in capsys.readouterr().out.splitlines()
     main(["heat", place, "--by", by, "--from", "08:53:30", "--for", "15s"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "node-7  2025-10-09 08:53:30 to 08:53:45 UTC (15.0 s)"
+    assert lines[0] == "node-7  2025-10-09 08:53:30 to 08:53:45 UTC (15 s)"
     assert "         ╵" in lines
     assert "         08:53:30" in lines
     main(["heat", place, "--width", "20"])
@@ -137,7 +137,7 @@ def test_what_was_before_the_first_sample_is_not_recorded_although_a_log_is(
 def test_whose_map_it_is_stands_in_the_title(recording: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--comm", "kubelet", "--pid", "4242", "--by", by])
     title = capsys.readouterr().out.splitlines()[0]
-    assert title == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12.0 s) · comm kubelet, pid 4242"
+    assert title == "node-7  2025-10-09 08:53:20 to 08:53:32 UTC (12 s) · comm kubelet, pid 4242"
 
 
 def test_who_only_rests_is_there(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,9 +148,9 @@ def test_who_only_rests_is_there(recording: str, capsys: pytest.CaptureFixture[s
 def test_a_window_that_is_too_long_shows_its_end_and_how_to_move(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["heat", recording, "--width", "20"])
     text = capsys.readouterr().out
-    assert "The last 11 of 13 seconds. Before that: --to 08:53:22.000" in text
+    assert "The last 11 s of 13 s. Before that: --to 08:53:22.000" in text
     main(["heat", recording, "--width", "41", "--by", "core"])
-    assert "a column is 2 seconds" in capsys.readouterr().out
+    assert "a column is 2 s" in capsys.readouterr().out
 
 
 def test_a_window_is_what_is_shown(recording: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,10 +35,10 @@ def test_one_screen_says_what_is_in_it(recording: str, capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == recording
     assert "  Node       node-7, Linux 6.18.0, 4 CPUs, cgroups v1" in lines
-    assert "  Time       2025-10-09 08:53:20 to 08:53:32 UTC, 12.0 s" in lines
+    assert "  Time       2025-10-09 08:53:20 to 08:53:32 UTC, 12 s" in lines
     assert "  Samples    4,800, 400 a second, cores idle 89% of the time, 7 lost, by cpu-clock at 100 Hz" in lines
     assert "  Cores      4 seen: 0-3" in lines
-    assert "  Own cost   0.40% of one core, 50.0 MiB of memory" in lines
+    assert "  Own cost   0.40% of one core, 50 MiB of memory" in lines
     assert "  Sources    1 of 2 on: samples" in lines
     assert "             off: units, PID 1 is not systemd" in lines
     assert any(line.startswith("  Disk ") and "in 3 segments" in line and "bytes a sample" in line for line in lines)

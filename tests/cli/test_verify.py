@@ -74,7 +74,7 @@ def test_markdown_goes_to_the_file_that_is_named(sick: str, cured: str, tmp_path
 def test_a_part_of_the_flight_recorders_folder_is_before(sick: str, capsys: CAPTURE) -> None:
     """The recording has four minutes: its first and its second two leak alike, and ten seconds are too few."""
     assert main(["verify", "--dir", sick, "--before", "+0s..+120s", "--after", "+120s..+240s"]) == 2
-    assert "120 s after, against 120 s before" in capsys.readouterr().out
+    assert "2 min after, against 2 min before" in capsys.readouterr().out
     assert main(["verify", "--dir", sick, "--before", "-240s..-120s", "--after", "-120s..-0s"]) == 2
     assert main(["verify", "--dir", sick, "--after", "+0s..+9s"]) == 3
 

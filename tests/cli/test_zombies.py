@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from exhume.cli.terminal import Style
-from exhume.cli.zombies_text import render, span
+from exhume.cli.zombies_text import render
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.zombies import MILESTONES, ZombieReport, as_json, zombie_report
 from exhume.recording.recording import Node, Recording
-from exhume.text import size
 from tests import zombies
 from tests.diagnosis.findings.test_leak import walked
 
@@ -112,7 +111,7 @@ def test_the_table_names_place_owner_and_what_pins_them() -> None:
     line = next(line for line in text.splitlines() if "/system.slice/ecs.service" in line)
     assert "68,000" in line
     assert "100%" in line
-    assert "page cache 265.6 MiB" in line
+    assert "page cache 266 MiB" in line
     assert line.rstrip().endswith("ecs.service")
 
 
@@ -130,7 +129,7 @@ def held(**columns: int | str) -> ZombieReport:
 def test_zombies_held_by_swap_are_told_so_with_what_frees_them() -> None:
     report = held(swap=10 << 21)
     text = render(report, Style(sys.stdout, colour=False), 120)
-    assert "swap 20.0 MiB" in text
+    assert "swap 20 MiB" in text
     assert "kernel 20" not in text
     assert "swapoff DEVICE" in text
     assert as_json(report)["groups"][0]["pinned_bytes"] == {"file": 0, "anon": 0, "swap": 10 << 21, "kernel": 0}
@@ -166,11 +165,6 @@ def test_hostile_paths_are_shown_safely() -> None:
 def test_no_zombies_is_one_line() -> None:
     report = zombie_report(walked({}), Thresholds())
     assert render(report, Style(sys.stdout, colour=False), 80).startswith("No zombie memory cgroups, 100 live")
-
-
-def test_sizes_and_spans_as_people_read_them() -> None:
-    assert [size(n) for n in (5, 2048, 3 << 20, 5 << 30)] == ["5 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]
-    assert [span(n) for n in (5, 90, 7200, 200_000)] == ["5 s", "1.5 min", "2.0 h", "2.3 days"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 
 from exhume.fleet import words
 from exhume.fleet.cohorts import cohorts
-from exhume.fleet.dose import DAY_S, dose, outcomes
+from exhume.fleet.dose import dose, outcomes
 from exhume.fleet.model import Boot, Fleet, Node
+from exhume.host.quantities import DAY_S
 from exhume.lab.fleet_facts import Settings, make
 from exhume.lab.fleet_summary import as_fleet
 from tests.fleet.made import fleet

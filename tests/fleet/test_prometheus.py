@@ -171,8 +171,8 @@ def test_without_the_agent_cgroups_are_counted_by_node_exporter_and_that_is_said
 def test_a_clock_that_is_off_and_a_gap_are_said_and_the_clock_is_put_right(fleet: Fleet) -> None:
     plain = node(fleet, "skewed")
     assert plain.uptime_s == pytest.approx(4 * DAY_S, abs=900)
-    assert any(re.search(r"\(skewed\) with a clock that is off, by \+10\.0 minutes", said) for said in fleet.troubles)
-    assert any(re.search(r"\(skewed\) with gaps .* 6\.\d hours", said) for said in fleet.troubles)
+    assert any(re.search(r"\(skewed\) with a clock that is off, by (10 min|9 min 5\d s)", said) for said in fleet.troubles)
+    assert any(re.search(r"\(skewed\) with gaps .* 6 h", said) for said in fleet.troubles)
 
 
 def test_an_empty_prometheus_says_what_is_missing(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def test_the_worst_is_first_and_those_that_will_be_sick_follow(tmp_path: Path, c
     assert "well" not in printed
     assert "\x1b" not in printed
     (row,) = [line for line in printed.splitlines() if "sick-1" in line]
-    assert row.split() == ["sick-1", "sick", "68,680", "+8,640", "now", "5", "8.0", "d"]
+    assert row.split() == ["sick-1", "sick", "68,680", "+8,640", "now", "5", "8", "d"]
     (row,) = [line for line in printed.splitlines() if "leaks" in line]
-    assert row.split() == ["leaks", "leaking", "900", "+8,640", "2", "d", "0", "0.1", "d"]
+    assert row.split() == ["leaks", "leaking", "900", "+8,640", "2", "d", "5", "h", "0", "2", "h", "30", "min"]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_sparse_file_of_ten_gigabytes_is_cut_and_said(tree: Directory, tmp_pat
     assert content is not None
     assert len(content) == LARGEST
     assert tree.read("/big.service", 16) == bytes(16)
-    assert tree.troubles == ["/big.service has 10,737,418,240 bytes; its first 1,048,576 were read."]
+    assert tree.troubles == ["/big.service has 10 GiB; its first 1 MiB were read."]
 
 
 def test_a_directory_of_too_many_names_is_cut_in_order_and_said(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_file_that_is_too_large_is_cut_and_said() -> None:
     tree = kept(tar([member("etc/big", bytes(LARGEST + 1))]), most=16 << 20)
     assert tree.read("/etc/big") == bytes(LARGEST)
     assert tree.entry("/etc/big") == Entry("file", 0o644, LARGEST + 1)
-    assert tree.troubles == ["/etc/big has 1,048,577 bytes; its first 1,048,576 were read."]
+    assert tree.troubles == ["/etc/big has 1.000001 MiB; its first 1.000000 MiB were read."]
 
 
 def test_content_that_does_not_matter_is_not_kept_and_that_is_said_when_asked() -> None:
@@ -157,13 +157,13 @@ def test_what_does_not_matter_leaves_half_of_the_room_to_what_does() -> None:
     tree = kept(tar([*infos, member("etc/crontab", b"cron")]), most=100_000)
     assert tree.read("/etc/crontab") == b"cron"
     assert 1000 < len(tree.names("/srv")) < 20_000
-    assert tree.troubles == ["It holds more names than 0 MB of memory keep; the rest was left out."]
+    assert tree.troubles == ["It holds more names than 97.7 KiB of memory keep; the rest was left out."]
 
 
 def test_too_much_that_matters_is_said() -> None:
     tree = kept(tar([member(f"etc/{number}", bytes(50_000)) for number in range(100)]), most=1 << 20)
     assert 15 < sum(tree.read(f"/etc/{number}") is not None for number in range(100)) < 21
-    assert "It holds more files that matter than 1 MB of memory keep; the rest was left out." in tree.troubles
+    assert "It holds more files that matter than 1 MiB of memory keep; the rest was left out." in tree.troubles
 
 
 @pytest.mark.parametrize("cut", [100, 10, 600, 1023, 1100])
@@ -199,7 +199,7 @@ def test_all_streams_of_a_command_draw_on_one_budget(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(budget.VARIABLE, "0.1")  # 107 MB
     budget.begin()
     assert Unpacked(Bytes(bomb), "gzip").skip(128 << 20) == 64 << 20
-    with pytest.raises(budget.Exhausted, match=r"unpacks to more than 107 MB.* EXHUME_BUDGET=1 allows ten times as much"):
+    with pytest.raises(budget.Exhausted, match=r"unpacks to more than 102 MiB.* EXHUME_BUDGET=1 allows ten times as much"):
         Unpacked(Bytes(bomb), "gzip").skip(128 << 20)
     monkeypatch.delenv(budget.VARIABLE)
     budget.begin()

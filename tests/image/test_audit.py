@@ -284,7 +284,7 @@ def test_a_daemon_that_nobody_ever_connected_to_and_that_used_no_cpu_is_unused()
     assert judge(service(), idle()) == Judged(
         "unused",
         (
-            "nobody has ever connected to its one socket, and in 9 days it has used 0.4 s of CPU time",
+            "nobody has ever connected to its one socket, and in 9 d it has used 400 ms of CPU time",
             "no other unit needs it",
         ),
     )

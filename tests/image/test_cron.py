@@ -113,7 +113,7 @@ def test_anacron_runs_what_its_table_says() -> None:
     files = {"/usr/sbin/crond": "", "/usr/sbin/anacron": "", "/etc/anacrontab": table, "/etc/cron.daily/a.b": "#!/bin/sh"}
     tree = Planted(files)
     found = by_name(cron.read(tree))
-    assert found["/etc/anacrontab:3"].description == "every 1 days, 5 minutes late, as root"
+    assert found["/etc/anacrontab:3"].description == "every 1 d, 5 min late, as root"
     assert found["/etc/cron.daily/a.b"].pulled_by == ("/etc/anacrontab:3",)
     assert found["/etc/anacrontab:4"].description.startswith("@monthly")
     assert any("line 5" in trouble for trouble in tree.troubles)

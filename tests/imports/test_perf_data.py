@@ -388,7 +388,7 @@ def test_a_hardware_trace_is_passed_over() -> None:
     trace = record(71, struct.pack("=QQQIIII", 1000, 0, 0, 0, 0, 0, 0)) + b"\xff" * 1000
     found, opened = seen(made.file(made.sample(1, 5, user=[1]) + trace + made.sample(1, 6, user=[1])))
     assert [one.time for one in found] == [5, 6]
-    assert any("AUXTRACE, 1,000 bytes" in note for note in opened.notes)
+    assert any("AUXTRACE, 1000 B" in note for note in opened.notes)
 
 
 def test_damage_in_the_middle_is_said_with_its_byte() -> None:

@@ -67,7 +67,7 @@ def test_many_small_traces_are_passed_over_at_once() -> None:
     trace = record(71, struct.pack("=QQQIIII", 8, 0, 0, 0, 0, 0, 0)) + b"\xff" * 8
     found, opened = seen(made.file(made.sample(1, 5, user=[1]) + trace * 30_000 + made.sample(1, 6, user=[1])))
     assert [one.time for one in found] == [5, 6]
-    assert any("AUXTRACE, 240,000 bytes" in note for note in opened.notes)
+    assert any("AUXTRACE, 234 KiB" in note for note in opened.notes)
 
 
 def _packed_in_rounds(rounds: int) -> bytes:

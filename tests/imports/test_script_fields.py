@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.host.quantities import SECOND
 from exhume.imports import perf_script, script_clock, script_frames, script_sample
 from exhume.imports.incoming import Damaged, Wanted, memory
 from tests.examples import examples
@@ -91,7 +92,7 @@ def test_times_that_grow_are_never_taken_for_sums(steps: list[int]) -> None:
 @settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9_000_000_000_000_000_000 - 1), min_size=1, max_size=20))
 def test_clocks_come_back(times: list[int]) -> None:
-    assert script_clock.nanoseconds([b"%d.%09d" % divmod(at, script_clock.SECOND) for at in times]).tolist() == times
+    assert script_clock.nanoseconds([b"%d.%09d" % divmod(at, SECOND) for at in times]).tolist() == times
 
 
 def test_without_times_it_is_refused_and_says_what_to_print() -> None:

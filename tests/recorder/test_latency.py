@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
-from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_probes import WINDOWS, LatencyProbes
 from exhume.recorder.latency_told import Told
 from exhume.recorder.recorder import node_of

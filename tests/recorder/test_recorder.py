@@ -318,7 +318,7 @@ def test_a_step_is_an_event_in_the_recording() -> None:
         anchors.add(rows)
     (event,) = rows["events"].rows()
     assert event["kind"] == "clock-step"
-    assert event["message"] == "the wall clock was set back by 3600.000 s"
+    assert event["message"] == "the wall clock was set back by 1 h"
     assert dict(event["fields"]) == {"step_ns": str(-3600 * SECOND)}
     assert len(rows["anchors"]) == 3
 

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.recording import arrow
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Node, Recording
-from exhume.recording.summary import SECOND, join, summarise
+from exhume.recording.summary import join, summarise
 from exhume.recording.tally import of_recording
 from exhume.recording.writer import Writer
 from tests.examples import examples

@@ -45,7 +45,7 @@ def test_page_cache_of_the_living_is_never_given_up_by_a_plan_alone() -> None:
     (step,) = made.steps
     assert (step.risk, step.reason) == (
         "medium",
-        "5 zombies below /pods can be freed without a reboot; live groups lose or read again at most 3.0 MiB",
+        "5 zombies below /pods can be freed without a reboot; live groups lose or read again at most 3 MiB",
     )
     (relief,) = made.relief
     assert relief.text.startswith("exhume zombies purge --dry-run --under /pods ")

@@ -137,7 +137,7 @@ def test_force_empty_takes_the_page_cache_of_other_zombies_too() -> None:
     made = planned(tree(*AGENT, *others), V1, use=by_use(cold=(9,)))
     (part,) = (part for part in made.parts if part.way is Way.RECLAIM_ALL)
     assert (part.home, part.zombies, part.most_lost_bytes) == ("/agents", 2, 496 * MIB + 12_288)
-    assert "all 496.0 MiB of page cache" in promise(part, 1)
+    assert "all 496 MiB of page cache" in promise(part, 1)
 
 
 def test_memory_reclaim_takes_a_size_so_it_is_bounded(v2: str) -> None:

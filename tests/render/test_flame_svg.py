@@ -154,9 +154,9 @@ def test_zoom_search_and_detail_work_in_a_browser(tmp_path: Path) -> None:
     shown = opened(picture, tmp_path / "profile")
     said = dict(re.findall(r'data-(whole|zoomed|part|bad|detail|back)="([^"]*)"', shown))
     assert said == {
-        "whole": "60.0 % matched in 1 frame",
+        "whole": "60.0% matched in 1 frame",
         "zoomed": "100 none",
-        "part": "100.0 % matched in 1 frame",
+        "part": "100.0% matched in 1 frame",
         "bad": "not a regular expression: /(/i: Unterminated group",
         "detail": "walk  [kernel]  60 samples, 60.00%  (100.00% of what is shown)",
         "back": "60",

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from exhume.recording.summary import CLASSES, OFFSETS, SECOND, Summary, summarise
+from exhume.host.quantities import SECOND
+from exhume.recording.summary import CLASSES, OFFSETS, Summary, summarise
 from exhume.render.heat import (
     Cells,
     CoreMap,

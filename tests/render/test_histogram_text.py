@@ -31,10 +31,10 @@ def test_without_columns_there_is_nothing() -> None:
 
 
 def test_the_axis_says_where_the_powers_of_two_are() -> None:
-    assert axis(BUCKETS) == " 1us 16us  1ms 16ms  1s  16s"
+    assert axis(BUCKETS) == " 1µs 16µs  1ms 16ms  1s  16s"
     bounds = edges()
-    assert [bounds[axis(BUCKETS).index(word)] for word in ("1us", "16us", "1ms", "16ms", "1s")] == [1, 16, 1024, 16384, 1 << 20]
-    assert axis(7) == " 1us 16"
+    assert [bounds[axis(BUCKETS).index(word)] for word in ("1µs", "16µs", "1ms", "16ms", "1s")] == [1, 16, 1024, 16384, 1 << 20]
+    assert axis(7) == " 1µs 16"
     assert len(axis(3)) == 3
 
 

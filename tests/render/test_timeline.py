@@ -33,7 +33,7 @@ def seconds(time: int) -> str:
     return f"{(time - BEGIN) / SECOND:.1f}"
 
 
-CLOCK = Clock(seconds, seconds, seconds, lambda ns: f"{ns / SECOND:.1f} s", "UTC", seconds)
+CLOCK = Clock(seconds, seconds, seconds, "UTC", seconds)
 HELD = Finding(facts(CoreSaturated, "core 39"), "warning", *FOCUS, (Span(39, *FOCUS),))
 
 
@@ -250,7 +250,7 @@ def test_a_small_change_of_a_count_is_no_cliff() -> None:
 
 
 def test_the_axis_is_as_exact_as_its_times_are_near() -> None:
-    clock = Clock(lambda time: "short", lambda time: "exact", seconds, str, "", seconds)
+    clock = Clock(lambda time: "short", lambda time: "exact", seconds, "", seconds)
     near, far = (timeline(told(), BEGIN, BEGIN + length, FOCUS, (), 60) for length in (2 * SECOND, 20 * SECOND))
     for picture, expected, other in ((near, "exact", "short"), (far, "short", "exact")):
         assert timeline_text.lines(picture, clock, 100, plain)[-1].split() == [expected] * 3

@@ -138,7 +138,7 @@ def test_a_pid_1_that_hangs_is_given_up_and_named(machine: systemd.Machine, monk
     monkeypatch.setattr(dbus, "DEADLINE_S", 0.3)
     os.kill(machine.leader, signal.SIGSTOP)
     try:
-        with pytest.raises(Unreadable, match=r"within 0\.3 s: PID 1 may hang"):
+        with pytest.raises(Unreadable, match=r"within 300 ms: PID 1 may hang"):
             read(machine.root)
     finally:
         os.kill(machine.leader, signal.SIGCONT)
@@ -396,7 +396,7 @@ def test_a_server_that_hangs_up_is_named(tmp_path: Path) -> None:
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dbus, "DEADLINE_S", 0.1)
-    with served(tmp_path, until_closed), pytest.raises(Unreadable, match=r"no answer over D-Bus within 0\.1 s"):
+    with served(tmp_path, until_closed), pytest.raises(Unreadable, match=r"no answer over D-Bus within 100 ms"):
         read(str(tmp_path))
 
 
@@ -411,13 +411,13 @@ def test_a_server_that_floods_us_with_signals_is_given_up(tmp_path: Path, monkey
         while True:
             client.sendall(signals)
 
-    with served(tmp_path, flood), pytest.raises(Unreadable, match=r"within 0\.1 s"):
+    with served(tmp_path, flood), pytest.raises(Unreadable, match=r"within 100 ms"):
         read(str(tmp_path))
 
 
 def test_a_message_of_absurd_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
     head = b"l\2\1\1" + (1 << 30).to_bytes(4, "little") + bytes(8)
-    with served(tmp_path, bus(lambda _: head)), pytest.raises(Unreadable, match="1073741840 bytes"):
+    with served(tmp_path, bus(lambda _: head)), pytest.raises(Unreadable, match="a message of 1 GiB, more than 4 MiB"):
         read(str(tmp_path))
 
 
@@ -469,7 +469,7 @@ def test_what_was_answered_before_the_deadline_is_kept_and_the_rest_is_noted(
     with served(tmp_path, bus(manager([unit_row("a.service"), unit_row("b.service")], get))):
         rows, note = read(str(tmp_path))
     assert [(row["restarts"], row["result"]) for row in rows.values()] == [(4, "success"), (4, "")]
-    assert note == "systemd answered only 1 of 8 questions about its services within 0.5 s"
+    assert note == "systemd answered only 1 of 8 questions about its services within 500 ms"
 
 
 def test_with_too_many_services_the_troubled_ones_are_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

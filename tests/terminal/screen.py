@@ -43,7 +43,7 @@ _ERASED: Final = re.compile(r"(?:\r(?!\x1b\[K)[^\r\n]*)+\r\x1b\[K")
 
 _SIZE: Final = re.compile(
     r"""(?mx)
-    (?<=[ ]) [0-9.]+ (?=[ ] (?: B | KiB ) [ ]{2} (?: settings | recordings | the[ ]journal ) )   # uninstall
+    (?<=[ ]) (?P<column>[0-9.]+) (?=[ ] (?: B | KiB ) [ ]{2} (?: settings | recordings | the[ ]journal ) )   # uninstall
     | (?<=[ m]) [0-9.]+ (?=[ ] KiB[ ]in[ ][0-9]+[ ]segment | [ ]bytes[ ]a[ ]sample )              # info
     | (?<=[ ]) [0-9.]+ (?=[ ] KiB (?: $ | ,[ ]open[ ]it ) )                                      # bundle, flame -o
     """
@@ -112,7 +112,7 @@ def known_place(directory: Path) -> Iterator[None]:
 
 def normalised(text: str) -> str:
     """Without what differs by release, file system, user and compressor: the version, and the sizes of files on disk."""
-    return _SIZE.sub(lambda found: re.sub(r"[0-9]", "#", found[0]), text.replace(__version__, "VERSION"))
+    return _SIZE.sub(lambda found: "#".rjust(len(found["column"] or "")), text.replace(__version__, "VERSION"))
 
 
 def without_colour(text: str) -> str:

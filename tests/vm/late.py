@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.kernel.bpf import Btf
 from exhume.kernel.clock import Clock
-from exhume.recorder.latency import SECOND, Latency, Options
+from exhume.recorder.latency import Latency, Options
 from exhume.recorder.latency_told import Told
 from exhume.recorder.recorder import node_of
 from exhume.recording.recording import Recording

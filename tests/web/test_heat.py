@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.recording.summary import OFFSETS, SECOND
+from exhume.host.quantities import SECOND
+from exhume.recording.summary import OFFSETS
 from exhume.render.heat import Cells, seconds_of
 from exhume.web import heat
 from exhume.web.numbers import heat_map

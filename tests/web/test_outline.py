@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Node, Recording, labels
-from exhume.recording.summary import SECOND, summarise
+from exhume.recording.summary import summarise
 from exhume.recording.writer import Writer
 from exhume.render.lanes import unrecorded
 from exhume.web import outline as outline_module

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exhume.host.quantities import SECOND, compared, duration, percent, size
+
 # Given up in this order, and taken back in the other: each with what it means for whoever reads the metrics.
 STEPS = (
     ("user-stacks", "stacks of programs are left out, those of the kernel are kept"),
@@ -75,8 +77,11 @@ class Limits:
 
     def _down(self, cpu: float, memory: int) -> str:
         self._costs.clear()
-        over = f"{cpu:.1%} of a core" if cpu > self._cpu_ratio else f"{memory >> 20} MiB"
-        limit = f"{self._cpu_ratio:.0%}" if cpu > self._cpu_ratio else f"{self._memory >> 20} MiB"
+        if cpu > self._cpu_ratio:
+            over, limit = compared(percent, cpu, self._cpu_ratio)
+            over += " of a core"
+        else:
+            over, limit = compared(size, memory, self._memory)
         if self.level >= len(self._steps):
             return f"the agent uses {over}, its limit is {limit}, and there is nothing left to give up"
         name, meaning = self._steps[self.level]
@@ -88,4 +93,4 @@ class Limits:
         self._quiet_since = None
         self.level -= 1
         back = self._steps[self.level][0]
-        return f"the agent has been far below its limits for {BELOW_S / 60:.0f} minutes: {back} is taken back"
+        return f"the agent has been far below its limits for {duration(BELOW_S * SECOND)}: {back} is taken back"

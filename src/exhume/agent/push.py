@@ -19,12 +19,13 @@ from exhume.agent.gathering import Gathered
 from exhume.agent.privileges import writable
 from exhume.agent.push_build import Made, Order
 from exhume.agent.push_send import Outcome, Sender, identity, kind_of, request
-from exhume.agent.push_windows import SECOND, Window, Windows
+from exhume.agent.push_windows import Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
 from exhume.host.children import leashed
 from exhume.host.http.retry import LONGEST_RETRY_AFTER_S, backoff_s
+from exhume.host.quantities import SECOND, duration
 from exhume.python import python
 from exhume.text import decode, from_json, printable
 
@@ -209,7 +210,7 @@ class Pusher:
                 printed, said = child.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+                raise ValueError(f"it took more than {duration(PATIENCE_S * SECOND)}") from None
         if child.returncode:
             last = decode(said.strip().rpartition(b"\n")[2])
             raise ValueError(last or f"it ended with {child.returncode}")

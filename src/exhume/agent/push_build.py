@@ -14,6 +14,7 @@ from exhume.agent.spool import Kind, Parcel, Spool
 from exhume.errors import ExhumeError
 from exhume.exports.subject import Subject
 from exhume.host.owners import Owner
+from exhume.host.quantities import size
 from exhume.text import from_json
 
 
@@ -70,7 +71,7 @@ def build(asked: Order) -> Made:
     subject = Subject(folder.node, rate, event if isinstance(event, str) else "", start, end, folder.real_ns(start))
     body = encoded(asked, made, subject)
     if len(body) > asked.budget_bytes:
-        raise ExhumeError(f"a profile of {len(body):,} bytes is larger than all that may wait: raise agent.push.spool_mib")
+        raise ExhumeError(f"a profile of {size(len(body))} is larger than all that may wait: raise agent.push.spool_mib")
     labels = (("node", folder.node.hostname), *asked.labels)
     parcel = Parcel(asked.kind, asked.name, subject.start_real, subject.start_real + end - start, rate, labels, body)
     return Made(Spool(asked.spool, asked.budget_bytes).add(parcel), made.samples, made.withheld, len(body))

@@ -6,7 +6,8 @@ profiles of one name overlap, so that their sums are right.
 
 from typing import Literal, NamedTuple
 
-SECOND = 10**9
+from exhume.host.quantities import SECOND
+
 BEFORE_NS = 30 * SECOND
 AFTER_NS = 30 * SECOND
 LONGEST_NS = 300 * SECOND

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from exhume.host.children import leashed
+from exhume.host.quantities import SECOND, duration, size
 from exhume.text import decode, from_json, printable
 
 PATIENCE_S = 600.0
@@ -56,7 +57,7 @@ class Recurring:
                     printed, said = child.communicate(timeout=PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     child.kill()
-                    raise ValueError(f"it took more than {PATIENCE_S:.0f} s") from None
+                    raise ValueError(f"it took more than {duration(PATIENCE_S * SECOND)}") from None
             if not self._ends:
                 self._hand(_read(printed, said, child.returncode), "")
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -69,7 +70,7 @@ def _read(printed: bytes, said: bytes, code: int) -> dict[str, Any]:
         last = printable(decode(said.strip().rpartition(b"\n")[2]), 200)
         raise ValueError(last or f"it printed nothing and ended with {code}")
     if len(printed) > LARGEST:
-        raise ValueError(f"it printed {len(printed):,} bytes")
+        raise ValueError(f"it printed {size(len(printed))}")
     report = from_json(printed)
     if not isinstance(report, dict):
         raise ValueError("what it printed is no report")

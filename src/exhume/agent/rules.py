@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from exhume.errors import UsageError
+from exhume.host.quantities import SECOND, compact, parse_duration
 
 Severity = Literal["info", "warning", "critical"]
 Edition = Literal["agent", "node-exporter"]
@@ -23,9 +24,8 @@ HELD: Final = "5m"
 target that says nothing. A scrape that fails marks every series as gone, and an alert that must hold for an hour without a
 missing value would begin anew with each; after as long ExhumeAgentDown and NodeExporterDown speak."""
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RANGE = re.compile(r"(\[|\boffset )(\d+)([smhd])\b")
-_NUMBER = re.compile(r"<(\d+)([smhd])>")
+_RANGE = re.compile(r"(\[|\boffset )(\d+[smhd])\b")
+_NUMBER = re.compile(r"<(\d+[smhd])>")
 
 
 def held(series: str) -> str:
@@ -55,16 +55,12 @@ class Making:
             raise UsageError(f"{self.docs!r} is no address of the documentation")
 
     def duration(self, seconds: float) -> str:
-        """As Prometheus writes it: whole units where it is one."""
-        sped = max(1, round(seconds * 1000 / self.speed))
-        for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-            if sped % size == 0:
-                return f"{sped // size}{unit}"
-        return f"{sped}ms"
+        """As PromQL has it, at the speed of this installation."""
+        return compact(seconds * SECOND / self.speed)
 
     def fit(self, text: str) -> str:
-        text = _RANGE.sub(lambda at: f"{at[1]}{self.duration(int(at[2]) * _SECONDS[at[3]])}", text)
-        text = _NUMBER.sub(lambda at: f"{int(at[1]) * _SECONDS[at[2]] / self.speed:g}", text)
+        text = _RANGE.sub(lambda at: f"{at[1]}{compact(parse_duration(at[2]) / self.speed)}", text)
+        text = _NUMBER.sub(lambda at: f"{parse_duration(at[1]) / SECOND / self.speed:g}", text)
         words = {"NODE": self.node, "JOB": self.job, "EXPORTERS": self.exporters}
         return re.sub(r"\b(NODE|JOB|EXPORTERS)\b", lambda at: words[at[0]], text)
 

@@ -26,6 +26,7 @@ from exhume.agent.standing import Standing
 from exhume.diagnosis.detect import detect, incidents
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report, from_json
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.recorder import own
 from exhume.recorder.policy import DEFAULT, Policy
@@ -129,7 +130,7 @@ class Service:
     def _healthy(self, _: str) -> http.Page:
         silent = time.monotonic() - self._last_batch
         if self._last_batch and silent > STUCK_S:
-            return 503, f"the recorder has brought nothing for {silent:.0f} s\n".encode(), _PLAIN
+            return 503, f"the recorder has brought nothing for {duration(silent * SECOND)}\n".encode(), _PLAIN
         return 200, b"healthy\n", _PLAIN
 
     def _ready(self, _: str) -> http.Page:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from exhume import budget
 from exhume.errors import ExhumeError, Refused, UsageError
+from exhume.host.quantities import size
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def read_policy(path: str) -> "Policy":
     except OSError as error:
         raise UsageError(f"the policy {printable(from_path(path))} cannot be read: {error.strerror}") from None
     if len(raw) > LARGEST:
-        raise UsageError(f"the policy {printable(from_path(path))} is larger than {LARGEST >> 20} MiB")
+        raise UsageError(f"the policy {printable(from_path(path))} is larger than {size(LARGEST)}")
     return parse(raw, printable(from_path(path)))
 
 

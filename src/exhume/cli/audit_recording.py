@@ -1,6 +1,7 @@
 """Crash loops and churn that a recording of the node shows: loops inside a unit are invisible to systemd."""
 
-HOUR_NS = 3600 * 10**9
+from exhume.host.quantities import HOUR
+
 # Stacks tell nothing about restarts, and are most of a recording.
 _NOT_NEEDED = {"samples", "stacks", "frames", "threads", "latency", "cpu"}
 
@@ -17,7 +18,7 @@ def crash_loops(path: str) -> dict[str, str]:
 
     folder = Folder(place(path))
     start, end = folder.window
-    recording = folder.load(max(start, end - HOUR_NS), end + 1, [name for name in TABLES if name not in _NOT_NEEDED])
+    recording = folder.load(max(start, end - HOUR), end + 1, [name for name in TABLES if name not in _NOT_NEEDED])
     return {
         loop.facts.name: f"a recording shows it in a crash loop: {loop.summary}"
         for loop in of(crash_loop.detect(recording, Thresholds()).findings, CrashLoop)

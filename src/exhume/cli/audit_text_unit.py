@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from exhume.cli.audit_text import origin
 from exhume.cli.terminal import Style, wrap
+from exhume.host.quantities import SECOND, duration
 from exhume.image.audit import Audit, Unit
 from exhume.image.audit_evidence import ending
 from exhume.text import printable
@@ -60,10 +61,10 @@ def _live(unit: Unit) -> Iterator[tuple[str, list[str]]]:
     life, sockets = unit.known.life, unit.known.sockets
     if life is not None:
         words = [f"{life.active} ({life.sub})"]
-        words += [f"for {life.since_s:,.0f} s"] if life.since_s >= 0 else []
+        words += [f"for {duration(life.since_s * SECOND)}"] if life.since_s >= 0 else []
         words += [f"{life.restarts:,} restarts"] if life.restarts >= 0 else []
         words += [f"last ended with {ending(life)}"] if ending(life) else []
-        words += [f"{life.cpu_s:,.1f} s of CPU time"] if life.cpu_s >= 0 else []
+        words += [f"{duration(life.cpu_s * SECOND)} of CPU time"] if life.cpu_s >= 0 else []
         yield "now", [", ".join(words)]
         yield "cgroup", [life.cgroup] if life.cgroup else []
     if sockets is not None:

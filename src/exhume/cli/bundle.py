@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.cli import bundle_text, filters, moments, opening
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, compared, duration, size
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
@@ -35,7 +36,6 @@ when it is whole, and overwrites nothing.
 
 exit code: 0 done, 2 refused (the file is there already), 3 could not, 64 wrong usage"""
 
-SECOND = 1_000_000_000
 BEFORE_NS, AFTER_NS = 60 * SECOND, 30 * SECOND
 HISTORIES = ("memcg", "memcg_walk", "cgroup_dirs", "units")
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         recording = pseudonymised(recording, names)
         history = pseudonymised(history, names) if history is not None else None
     path = _write(args, recording, history, _about(folder), (start, end), thresholds, names)
-    sys.stderr.write(f"exhume: {path}: {moments.lasting(end - start)}, {os.path.getsize(path) / 1024:,.0f} KiB\n")
+    sys.stderr.write(f"exhume: {path}: {duration(end - start)}, {size(os.path.getsize(path))}\n")
     if folder.notes:
         sys.stderr.write(f"exhume: the recording is not whole; exhume info {args.recording} says what is missing\n")
     return 0
@@ -104,12 +104,12 @@ def _window(args: argparse.Namespace, folder: "Folder", thresholds: "Thresholds"
     if asked.end - asked.start <= args.limit + SECOND:  # ten minutes of a recorder are never to the millisecond
         return asked.start, asked.end
     if not asked.whole:
+        long, limit = compared(duration, asked.end - asked.start, args.limit)
         raise UsageError(
-            f"the window is {moments.lasting(asked.end - asked.start)} long, more than the {moments.lasting(args.limit)} that "
-            "are held in memory: choose less, or raise --limit"
+            f"the window is {long} long, more than the {limit} that are held in memory: choose less, or raise --limit"
         )
     sys.stderr.write(
-        f"exhume: the recording is longer than {moments.lasting(args.limit)}: its end is packed; --at, --last, --from and "
+        f"exhume: the recording is longer than {duration(args.limit)}: its end is packed; --at, --last, --from and "
         "--to choose, --limit allows more\n"
     )
     return asked.end - args.limit, asked.end
@@ -126,9 +126,7 @@ def _last(args: argparse.Namespace, folder: "Folder", thresholds: "Thresholds") 
     begin, until = max(first, latest.start - BEFORE_NS), min(last + 1, latest.end + AFTER_NS)
     if until - begin <= args.limit:
         return begin, until
-    sys.stderr.write(
-        f"exhume: the incident is longer than {moments.lasting(args.limit)}: its end is packed; --limit allows more\n"
-    )
+    sys.stderr.write(f"exhume: the incident is longer than {duration(args.limit)}: its end is packed; --limit allows more\n")
     return until - args.limit, until
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, duration, size
 
 if TYPE_CHECKING:
     from exhume.cli.diagnose_opening import Opened
@@ -34,7 +35,6 @@ as dmesg shows it.
 
 exit code: 0 healthy, 1 warning, 2 critical, 3 could not judge, 64 wrong usage"""
 
-SECOND = 1_000_000_000
 _BEFORE_NS, _AFTER_NS = 60 * SECOND, 30 * SECOND
 
 
@@ -178,7 +178,7 @@ def _scene(args: argparse.Namespace, opened: "Opened", thresholds: "Thresholds")
 def _bars(thresholds: "Thresholds") -> dict[str, str]:
     """What a number would have to be: beside one that is near to it, what is ruled out is in doubt otherwise."""
     return {
-        "cpu-full": f"full is {thresholds.cpu_full_ratio:.0%} busy for {thresholds.cpu_full_s:g} s",
+        "cpu-full": f"full is {thresholds.cpu_full_ratio:.0%} busy for {duration(thresholds.cpu_full_s * SECOND)}",
         "steal": f"told from {thresholds.steal_ratio:.0%}",
     }
 
@@ -208,7 +208,6 @@ def _clock(folder: "Folder", end: int) -> "Clock":
         lambda time: moments.wall(folder.real_ns(time), "%H:%M:%S") if zone else moments.clock(folder.real_ns(time)),
         lambda time: moments.clock(folder.real_ns(time)),
         lambda time: moments.clock(folder.real_ns(time), dated=True),
-        moments.lasting,
         zone,
         lambda time: moments.rfc3339(folder.real_ns(time)) if zone else moments.clock(folder.real_ns(time)),
     )
@@ -256,4 +255,4 @@ def _write(path: str, text: str, quiet: bool) -> None:
     with output(path) as out:
         out(text.encode("utf-8", "replace"))
     if path != "-" and not quiet:
-        sys.stderr.write(f"exhume: {path}: {len(text) / 1024:,.0f} KiB\n")
+        sys.stderr.write(f"exhume: {path}: {size(len(text))}\n")

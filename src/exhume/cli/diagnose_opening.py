@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.recording.folder import Folder
 
-SECOND = 1_000_000_000
 _RECENT_NS = 3600 * SECOND
 _LIVE_NS = 10 * SECOND
 _SHORTEST_NS, _LONGEST_NS = SECOND, 600 * SECOND

@@ -8,6 +8,7 @@ from exhume.cli.report_text import MOST_RIVALS, RIVALS, headline, labelled, riva
 from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.findings.kind import COSTS
 from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.host.quantities import duration
 from exhume.render import sentences, timeline_text
 from exhume.render.scene import Scene
 from exhume.render.timeline import timeline
@@ -90,7 +91,7 @@ class _Page:
         scene = self._scene
         start, end = scene.focus
         when = f"{scene.clock.dated(start)} to {scene.clock.exact(end)}"
-        when += f"{scene.clock.zone and ' ' + scene.clock.zone} ({scene.clock.lasting(end - start)})"
+        when += f"{scene.clock.zone and ' ' + scene.clock.zone} ({duration(end - start)})"
         parts = [safe(part) for part in sentences.node(scene.report.node, scene.imported)]
         for text in (when, " · ".join(parts)):
             self._dim(text, "  ", 1)

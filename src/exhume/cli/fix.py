@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused, UsageError
 from exhume.text import from_path, printable
 

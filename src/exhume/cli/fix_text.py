@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from exhume.cli.terminal import Style, wrap
+from exhume.host.quantities import counted
 from exhume.remedy.application import Application
 from exhume.remedy.carry_out import Event, Outcome
 from exhume.remedy.node import Node
@@ -21,7 +22,7 @@ _MARKS = {"done": "done", "skipped": "skipped", "failed": "FAILED", "undone": "u
 
 
 def render_plan(plan: Plan, node: Node, style: Style, columns: int, verbose: bool = False) -> str:
-    many = f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)}" if plan.steps else "no steps"
+    many = counted(len(plan.steps), "step") if plan.steps else "no steps"
     head = f"Plan for {printable(plan.target)}: {many}"
     lines = [style(head, "bold"), *(wrap(printable(plan.why, 400), "  ", "  ", columns) if plan.why else [])]
     for place, step in enumerate(plan.steps, 1):

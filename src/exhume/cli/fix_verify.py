@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.errors import EXIT_CANNOT_JUDGE, UsageError
+from exhume.host.quantities import compact
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _goes_down(node: "Node", identity: str) -> bool:
 
 
 def _later(args: argparse.Namespace) -> str:
-    words = ["sudo", "exhume", "verify", "--for", f"{args.verify_ns // 10**9}s"]
+    words = ["sudo", "exhume", "verify", "--for", compact(args.verify_ns)]
     words += ["--host", args.host] if args.host != "/" else []
     words += ["--before", args.report] if args.report is not None and os.path.isdir(args.report) else []
     return printable(shlex.join(words), 400)

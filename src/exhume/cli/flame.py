@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from exhume.cli import filters, moments, opening
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import duration, size
 
 if TYPE_CHECKING:
     from exhume.recording.folder import Folder
@@ -147,7 +148,7 @@ def _title(args: argparse.Namespace, folder: "Folder", window: moments.Window) -
     same_day = moments.wall(begin, "%F") == moments.wall(end, "%F")
     zone = moments.wall(end, "%Z")
     told = f"{moments.clock(begin, dated=True)} to {moments.clock(end, dated=not same_day)}{zone and ' ' + zone}"
-    lasts = moments.lasting(window.end - window.start)
+    lasts = duration(window.end - window.start)
     return f"{printable(folder.node.hostname, 60)}  {told} ({lasts}){filters.told(args)}"
 
 
@@ -199,4 +200,4 @@ def _write(path: str, text: str) -> None:
 
     with output(path) as out:
         out(text.encode("utf-8"))
-    sys.stderr.write(f"{path}: {len(text) / 1024:,.0f} KiB, open it in a browser\n")
+    sys.stderr.write(f"{path}: {size(len(text))}, open it in a browser\n")

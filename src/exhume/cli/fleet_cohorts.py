@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.cli import fleet_engine
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING, UsageError
 from exhume.text import printable
 

@@ -5,7 +5,7 @@ import json
 import sys
 from datetime import UTC, datetime
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, UsageError
 
 DESCRIPTION = """\

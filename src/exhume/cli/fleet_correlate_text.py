@@ -2,7 +2,8 @@
 
 from exhume.cli.terminal import Style, wrap
 from exhume.fleet.correlate import Correlation
-from exhume.fleet.correlate_words import cautions, lasting, percent, sentence
+from exhume.fleet.correlate_words import cautions, percent, sentence
+from exhume.host.quantities import SECOND, duration
 from exhume.text import printable
 
 _LONGEST_NAME = 44
@@ -16,7 +17,7 @@ def render(found: Correlation, troubles: tuple[str, ...], style: Style, columns:
         lines.append(style(f"  {'node':<{size}}  {'throttled':>14}  {'by luck':>8}  explained by reclaim", "dim"))
         for name, each in zip(names, found.nodes, strict=False):
             told = percent(each) if each.explained is not None else each.why_not
-            lines.append(f"  {name:<{size}}  {lasting(each.throttled_s):>14}  {each.chance:>8.2g}  {told}")
+            lines.append(f"  {name:<{size}}  {duration(each.throttled_s * SECOND):>14}  {each.chance:>8.2g}  {told}")
         if len(found.nodes) > top:
             lines.append(f"  {len(found.nodes) - top:,} more: --top {len(found.nodes)}")
         lines.append("")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from exhume import budget
 from exhume.cli import fleet_fix_job
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.cli.fleet_fix_job import Way
 from exhume.cli.terminal import Style
 from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, Refused, UsageError

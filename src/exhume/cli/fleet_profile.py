@@ -5,8 +5,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_HEALTHY, ExhumeError, UsageError
+from exhume.host.quantities import counted, size
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _gathered(args: argparse.Namespace, paths: list[str], kind: str | None) -> "
         raise ExhumeError(f"{asked} in {len(folders)} recordings")
     root = merge(trees)
     around = f", around {windows} times {printable(kind)}" if kind else ""
-    return root, f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {root.value:,} samples{around}"
+    return root, f"{counted(len(nodes), 'node')}, {root.value:,} samples{around}"
 
 
 def _one(args: argparse.Namespace, root: "Node", told: str) -> None:
@@ -139,4 +140,4 @@ def _write(path: str, text: str) -> None:
 
     with output(path) as out:
         out(text.encode("utf-8", "backslashreplace"))
-    sys.stderr.write(f"{path}: {len(text) / 1024:,.0f} KiB, open it in a browser\n")
+    sys.stderr.write(f"{path}: {size(len(text))}, open it in a browser\n")

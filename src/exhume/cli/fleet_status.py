@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import UsageError
 
 DESCRIPTION = """\

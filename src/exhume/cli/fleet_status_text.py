@@ -4,11 +4,11 @@ import re
 
 from exhume.cli.terminal import Style, wrap
 from exhume.fleet.status import Row, Status
+from exhume.host.quantities import DAY, SECOND, counted, duration
 from exhume.text import printable
 
 _COLOURS = {"sick": "red", "leaking": "yellow", "healthy": "green", "unknown": "dim"}
-_COLUMNS = ("zombies", "a day", "hurts in", "resets", "up")
-_WIDTH = 9
+_COLUMNS = {"zombies": 9, "a day": 9, "hurts in": 13, "resets": 8, "up": 13}
 _LONGEST_NAME = 44
 # As fleet/sick.py has them.
 _IN_THE_ROW = re.compile(r"[0-9,]{1,20} (zombies|NIC resets)")
@@ -31,7 +31,7 @@ def render(found: Status, style: Style, columns: int, top: int) -> str:
 def headline(found: Status, style: Style) -> str:
     sick, leaking, unknown = found.count("sick"), found.count("leaking"), found.count("unknown")
     many = len(found.rows)
-    nodes = f"{many:,} node{'s' * (many != 1)}"
+    nodes = counted(many, "node")
     rest = [f"{leaking:,} leak and will hurt within a week"] if leaking else []
     rest += [f"of {unknown:,} nothing says"] if unknown else []
     where = f"  ({found.source})"
@@ -48,9 +48,9 @@ def headline(found: Status, style: Style) -> str:
 def _table(rows: list[Row], style: Style, columns: int) -> list[str]:
     names = [printable(row.node.name, _LONGEST_NAME) for row in rows]
     size = max(4, *map(len, names))
-    lines = [style(f"  {'node':<{size}}  {'':<7}" + "".join(f"{each:>{_WIDTH}}" for each in _COLUMNS), "dim")]
+    lines = [style(f"  {'node':<{size}}  {'':<7}" + "".join(f"{each:>{wide}}" for each, wide in _COLUMNS.items()), "dim")]
     for row, name in zip(rows, names, strict=True):
-        figures = "".join(f"{each:>{_WIDTH}}" for each in _figures(row))
+        figures = "".join(f"{each:>{wide}}" for each, wide in zip(_figures(row), _COLUMNS.values(), strict=True))
         lines.append(f"  {name:<{size}}  {style(f'{row.state:<7}', _COLOURS[row.state])}{figures}")
         if why := beside_the_table(row.node.why):
             lines += wrap(printable(why, 400), "      ", "      ", columns)
@@ -69,15 +69,7 @@ def _figures(row: Row) -> tuple[str, ...]:
     return (
         "?" if node.zombies is None else f"{node.zombies:,.0f}",
         "?" if node.leak_per_day is None else f"{round(node.leak_per_day):+,}" if round(node.leak_per_day) else "0",
-        "-"
-        if days is None
-        else "now"
-        if days == 0
-        else f"{days * 24:.0f} h"
-        if days < 2
-        else f"{days:.0f} d"
-        if days < 999
-        else "years",
+        "-" if days is None else "now" if days == 0 else duration(days * DAY) if days < 999 else "years",
         f"{node.resets:,.0f}",
-        "?" if node.uptime_s is None else f"{node.uptime_s / 86_400:.1f} d",
+        "?" if node.uptime_s is None else duration(node.uptime_s * SECOND),
     )

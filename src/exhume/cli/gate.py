@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume import budget
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import UsageError
+from exhume.host.quantities import SECOND
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ examples:
 exit code: 0 passed; 1 nothing wrong was seen, but the soak cannot promise it, or something should be looked at; 2 failed;
 3 a check could not be made. --strict makes 1 a 2, --allow-warnings makes it a 0."""
 
-SECOND = 1_000_000_000
 SHORTEST_NS, LONGEST_NS = 2 * SECOND, 7 * 86_400 * SECOND
 SETTLE_SHARE, SETTLE_MOST_NS = 5, 120 * SECOND
 

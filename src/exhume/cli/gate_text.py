@@ -1,7 +1,7 @@
 """The gate's judgement for people, and in the neutral form that pipelines' formats are made from."""
 
 from exhume.cli.terminal import Style, wrap
-from exhume.image.gate_growth import duration
+from exhume.host.quantities import SECOND, duration
 from exhume.image.gate_model import Check, Gate, Status
 from exhume.image.results import Level, Result
 from exhume.text import printable
@@ -41,7 +41,9 @@ def render(gate: Gate, style: Style, columns: int) -> str:
         lines += _blamed(check, columns)
     if gate.soak_s:
         early = ", ended early because a leak was certain" if gate.early else ""
-        said = f"soaked for {duration(gate.soak_s)}{early}; judged for a life of {duration(gate.options.life_s)}"
+        said = (
+            f"soaked for {duration(gate.soak_s * SECOND)}{early}; judged for a life of {duration(gate.options.life_s * SECOND)}"
+        )
         lines += ["", *wrap(said, "  ", "  ", columns)]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from exhume.cli import filters, moments, opening
 from exhume.cli.complaints import Complaint, chosen, complaints
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, compact, compared, duration
 
 if TYPE_CHECKING:
     from exhume.recording.choice import Choice
@@ -36,7 +37,6 @@ A window longer than the screen is wide: --by core has several seconds a column,
 
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
-SECOND = 1_000_000_000
 _LITTLE = SECOND // 2000
 _NARROWEST, _WIDEST = 20, 2000
 _STRIP_TAIL = 24  # `  100% busy  100% kernel`
@@ -139,7 +139,8 @@ def _print_offsets(args: argparse.Namespace, folder: "Readable", window: moments
     _print_events(folder, events)
     if shown < seconds:
         earlier = moments.clock(_whole(folder.real_ns(start)))
-        hint = f"The last {shown:,} of {seconds:,} seconds. Before that: --to {earlier}; all at once: --by core"
+        last, of = compared(duration, shown * SECOND, seconds * SECOND)
+        hint = f"The last {last} of {of}. Before that: --to {earlier}; all at once: --by core"
         sys.stdout.write(f"\n{style(hint, 'dim')}\n")
 
 
@@ -159,7 +160,7 @@ def _print_cores(args: argparse.Namespace, folder: "Readable", window: moments.W
     most = max(8, shutil.get_terminal_size((100, _STRIPS)).lines - 12) if sys.stdout.isatty() else _STRIPS
     marks = saturated(between(summary, window.start, window.end), _hz(folder))
     sys.stdout.write(style(_title(args, folder, window.start, window.end), "bold") + "\n")
-    column = "a column is a second" if heat.seconds == 1 else f"a column is {heat.seconds:,} seconds"
+    column = "a column is a second" if heat.seconds == 1 else f"a column is {duration(heat.seconds * SECOND)}"
     sys.stdout.write(style(f"{column}, the oddest core first", "dim") + "\n\n")
     events = complaints(folder, first, window.end)
     lines = core_lines(heat, _clock(folder), marks, style.colour, most, [one.time for one in events])
@@ -192,12 +193,14 @@ def _print_runs(args: argparse.Namespace, folder: "Readable", marks: "list[Satur
     lines = []
     for core, begin, length, share in found[:_RUNS]:
         at = moments.clock(folder.real_ns(begin))
-        lines.append(f"  ^ core {core} in the kernel for {length} s from {at}, at least {share:.0%} of each second")
+        lines.append(
+            f"  ^ core {core} in the kernel for {duration(length * SECOND)} from {at}, at least {share:.0%} of each second"
+        )
     if len(found) > _RUNS:
         lines.append(f"    and {len(found) - _RUNS:,} more times, none of them longer")
     core, begin, length, _ = found[0]
     at = moments.clock(folder.real_ns(begin))
-    lines.append(f"    what it did: exhume flame {_name(args)} --at {at} --for {length}s --cpu {core}")
+    lines.append(f"    what it did: exhume flame {_name(args)} --at {at} --for {compact(length * SECOND)} --cpu {core}")
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
@@ -291,4 +294,4 @@ def _title(args: argparse.Namespace, folder: "Readable", start: int, end: int) -
 
     begin = moments.wall(folder.real_ns(start), "%Y-%m-%d %H:%M:%S")
     until = moments.wall(folder.real_ns(end), "%H:%M:%S %Z").rstrip()
-    return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({moments.lasting(end - start)}){filters.told(args)}"
+    return f"{printable(folder.node.hostname, 60)}  {begin} to {until} ({duration(end - start)}){filters.told(args)}"

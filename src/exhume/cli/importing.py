@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, counted, duration
 
 if TYPE_CHECKING:
     from exhume.imports.foreign import Brought
@@ -53,7 +54,7 @@ def choices(parser: argparse.ArgumentParser) -> None:
 
 
 def anchor(text: str) -> "Anchor":
-    from exhume.cli.moments import SECOND, moment
+    from exhume.cli.moments import moment
     from exhume.imports.incoming import Anchor
 
     found = _GIVEN.fullmatch(text.strip())
@@ -152,15 +153,14 @@ def _print_text(args: argparse.Namespace, brought: "Brought") -> None:
     out = sys.stdout.write
     kinds = {kind: sum(1 for _, other in brought.files if other == kind) for _, kind in brought.files}
     out(style(f"{printable(args.output)}", "bold"))
-    samples = f"{brought.samples:,} sample{'s' * (brought.samples != 1)}"
-    out(f"  {samples}, {brought.events:,} event{'s' * (brought.events != 1)} from ")
+    out(f"  {counted(brought.samples, 'sample')}, {counted(brought.events, 'event')} from ")
     out(", ".join(f"{number} × {kind}" if number > 1 else kind for kind, number in kinds.items()) + "\n")
     if brought.samples or brought.events:
         folder = Folder(args.output)
         begin, end = folder.window
         out(f"  {moments.clock(folder.real_ns(begin), dated=True)} to {moments.clock(folder.real_ns(end), dated=True)}")
         zone = moments.wall(folder.real_ns(end), "%Z")
-        out(f"{zone and ' ' + zone} ({moments.lasting(end - begin)})\n")
+        out(f"{zone and ' ' + zone} ({duration(end - begin)})\n")
     for note in brought.notes:
         out("\n".join(style(line, "yellow") for line in wrap(sentence(note), "  ! ", "    ", columns)) + "\n")
     pictures = "; exhume heat and exhume flame show it" if brought.samples else ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exhume.cli import filters, moments, opening
 from exhume.cli.complaints import chosen, complaints
+from exhume.host.quantities import SECOND, count, counted, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ examples:
 exit code: 0 done, 3 could not (nothing there, not readable), 64 wrong usage"""
 
 SCHEMA = "exhume.info/1"
-SECOND = 1_000_000_000
 _LEFT = 11
 # Counters are read at both ends of the recording only: hours of all of them would take longer than the question is worth.
 _END_NS = 90 * SECOND
@@ -223,7 +223,7 @@ def _events(folder: "Folder", start: int, end: int) -> tuple[tuple[int, str], ..
 
 
 def _missing(samples: int) -> list[str]:
-    return [f"{samples:,} sample{'s' * (samples > 1)} that the summary counts cannot be read"] if samples > 0 else []
+    return [f"{counted(samples, 'sample')} that the summary counts cannot be read"] if samples > 0 else []
 
 
 def _rows_lost(end: "Recording") -> list[str]:
@@ -281,20 +281,19 @@ def _state(info: Info) -> str:
 
 
 def _told(info: Info) -> "list[tuple[str, str]]":
-    from exhume.text import size
 
     node = info.node
     known = [f"Linux {node.kernel}"] if node.kernel else []  # a file of another tool may say less than a recorder knows
-    known += [f"{node.cpus} CPU{'s' * (node.cpus != 1)}"] if node.cpus else []
+    known += [f"{counted(node.cpus, 'CPU')}"] if node.cpus else []
     known += [f"cgroups {node.cgroups}"] if node.cgroups != "none" else []
     told = [("Node", ", ".join([node.hostname, *known]))]
     if "imported" in info.about:
         told.append(("From", f"{info.about['imported']} ({info.about.get('format')}), clock: {info.about.get('clock')}"))
     same_day = moments.wall(info.start_real, "%F") == moments.wall(info.end_real, "%F")
     until = moments.wall(info.end_real, "%H:%M:%S %Z" if same_day else "%Y-%m-%d %H:%M:%S %Z").rstrip()
-    told.append(("Time", f"{moments.wall(info.start_real, '%Y-%m-%d %H:%M:%S')} to {until}, {moments.lasting(info.lasts_ns)}"))
+    told.append(("Time", f"{moments.wall(info.start_real, '%Y-%m-%d %H:%M:%S')} to {until}, {duration(info.lasts_ns)}"))
     for i, (begin, end) in enumerate(info.gaps[:_MOST_GAPS]):
-        span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}, {moments.lasting(end - begin)}"
+        span = f"{moments.wall(begin, '%H:%M:%S')} to {moments.wall(end, '%H:%M:%S')}, {duration(end - begin)}"
         more = f", and {len(info.gaps) - _MOST_GAPS:,} more" if i == _MOST_GAPS - 1 and len(info.gaps) > _MOST_GAPS else ""
         told.append(("" if i else "Gaps", f"{span}: nobody recorded{more}"))
     if len(info.boots) > 1:
@@ -302,10 +301,10 @@ def _told(info: Info) -> "list[tuple[str, str]]":
     told.append(("Samples", _samples(info)))
     if info.cores:
         told.append(("Cores", f"{len(info.cores)} seen: {ranges(info.cores)}" if info.cores != (-1,) else "not told"))
-    per_sample = f", {info.bytes_per_sample:.1f} bytes a sample, everything included" if info.bytes_per_sample else ""
+    per_sample = f", {count(info.bytes_per_sample)} bytes a sample, everything included" if info.bytes_per_sample else ""
     if per_sample and info.open and info.segments == 1:
         per_sample = ", not sealed yet: it will take a tenth of that"
-    segments = f"{info.segments} segment{'' if info.segments == 1 else 's'}"
+    segments = counted(info.segments, "segment")
     if info.lasting:
         told.append(("Disk", f"{size(info.size_bytes)} in {segments}{per_sample}"))
     told.append(("Tables", ", ".join(f"{name} {rows:,}" for name, rows in info.tables.items()) or "no rows"))
@@ -341,7 +340,6 @@ def _samples(info: Info) -> str:
 
 
 def _own(info: Info) -> str:
-    from exhume.text import size
 
     parts = [] if info.own_cpu_ratio is None else [f"{info.own_cpu_ratio:.2%} of one core"]
     return ", ".join([*parts, *([] if info.own_rss_bytes is None else [f"{size(info.own_rss_bytes)} of memory"])])

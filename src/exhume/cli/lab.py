@@ -4,8 +4,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_HEALTHY, UsageError
+from exhume.host.quantities import SECOND, duration
 
 if TYPE_CHECKING:
     from exhume.lab.scenario import Scenario, Settings
@@ -122,7 +123,7 @@ def _run(args: argparse.Namespace) -> int:
     with Stopping() as stop, Lab() as lab:
         _say(f"making {chosen.name} ...")
         with chosen.make(lab, settings) as incident:
-            _say(f"under way for {settings.seconds:g} s. Look at it from another terminal:")
+            _say(f"under way for {duration(settings.seconds * SECOND)}. Look at it from another terminal:")
             _say(
                 f"  exhume check --log-root {lab.home}   exhume latency   exhume zombies   exhume record --log-root {lab.home}"
             )
@@ -144,7 +145,7 @@ def _table(chosen: "Scenario", settings: "Settings", truth: dict[str, Any]) -> N
     from exhume.cli.terminal import Style
 
     style = Style(sys.stdout)
-    print(f"{style(chosen.name, 'bold')}, {settings.seconds:g} s")
+    print(f"{style(chosen.name, 'bold')}, {duration(settings.seconds * SECOND)}")
     for promise in truth["promises"]:
         mark = style("as promised", "green") if promise["kept"] else style("NOT AS PROMISED", "red")
         value = promise["measured"]

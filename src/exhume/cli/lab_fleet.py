@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from exhume.errors import EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.host.quantities import DAY, counted, duration, size
 from exhume.text import from_path, printable
 
 MOST_NODES, MOST_DAYS = 100_000, 90
@@ -33,7 +34,7 @@ def make(args: argparse.Namespace) -> int:
         raise ExhumeError(f"{shown} cannot be written: {error.strerror}") from None
     finally:
         progress.clear()
-    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    written = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     if args.json:
         import json
 
@@ -42,6 +43,7 @@ def make(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(truth(made), indent=1) + "\n")
     else:
         print(
-            f"{shown}: {args.nodes:,} nodes, {args.days} days of minutes, jobs; {size / 1e6:,.1f} MB. truth.json has the truth."
+            f"{shown}: {counted(args.nodes, 'node')}, {duration(args.days * DAY)} of minutes, jobs; {size(written)}. "
+            "truth.json has the truth."
         )
     return EXIT_HEALTHY

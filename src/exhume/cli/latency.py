@@ -4,9 +4,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from exhume.cli.arguments import duration_ns
 from exhume.cli.check import CODES
-from exhume.cli.duration import duration_ns
 from exhume.errors import UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.cli.terminal import Progress
@@ -134,7 +135,7 @@ def _present(host: str) -> set[str]:
 
 
 def _options(args: argparse.Namespace) -> "Options":
-    from exhume.recorder.latency import SECOND, Options
+    from exhume.recorder.latency import Options
 
     return Options(
         threshold_ns=args.threshold,

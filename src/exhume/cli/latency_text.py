@@ -8,6 +8,7 @@ from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.findings.held import INTERRUPT, REST
 from exhume.diagnosis.findings.stalls import HeldStall
 from exhume.diagnosis.latency import LatencyReport, ProbeSeen, holder_did, waiting
+from exhume.host.quantities import MICROSECOND, duration, milliseconds
 from exhume.recorder.latency import SOURCES
 from exhume.recording.source_state import Gap, Reasons, Weaker
 from exhume.render.histogram_text import axis, halved, strip
@@ -76,10 +77,10 @@ def _probe(probe: ProbeSeen, style: Style, place: int, half: bool, ascii_only: b
     room = place - 1 - (len(core) + 1 if name else 0)
     where = f"{printable(name, room)} {core}" if name else core
     cells = strip(halved(histogram.buckets), halved(marks), ascii_only) if half else strip(histogram.buckets, marks, ascii_only)
-    worst = f"{duration(probe.max_ns / 1000):>9}"
+    worst = f"{duration(probe.max_ns):>9}"
     return (
         f"    {where:<{place}}{histogram.count:>9,}"
-        f"{duration(percentile(histogram, 50)):>9}{duration(percentile(histogram, 99)):>9}"
+        f"{duration(percentile(histogram, 50) * MICROSECOND):>9}{duration(percentile(histogram, 99) * MICROSECOND):>9}"
         + (style(worst, "red") if probe.stalls.count else worst)
         + f"  {cells}"
     )
@@ -90,7 +91,7 @@ def _threads(report: LatencyReport, style: Style, columns: int, verbose: bool) -
     shown = report.threads if verbose else report.threads[:MOST_THREADS]
     for thread in shown:
         who = printable(f"{thread.name} [{thread.tid}]", columns - 40)
-        lines.append(f"    {who:<32} {thread.waits:>9,}{duration(thread.mean_us):>9}")
+        lines.append(f"    {who:<32} {thread.waits:>9,}{duration(thread.mean_us * MICROSECOND):>9}")
     if len(report.threads) > len(shown):
         lines.append(style(f"  {len(report.threads) - len(shown):,} more: -v shows them all", "dim"))
     return lines
@@ -124,9 +125,9 @@ def _stalls(report: LatencyReport, style: Style, columns: int, verbose: bool) ->
 
 def _stall(report: LatencyReport, stall: HeldStall, style: Style, columns: int) -> list[str]:
     lasts = "" if stall.over else " and lasts"
-    sure = f" ±{duration(stall.error_ns / 2000)}" if stall.error_ns > 1_000_000 else ""
+    sure = f" ±{milliseconds(stall.error_ns / 2e6)}" if stall.error_ns > 1_000_000 else ""
     where = f"@{network(stall.netns)}" if stall.device and network(stall.netns) else ""
-    head = f"{report.wall(stall.start)[11:23]}  {duration(stall.ns / 1000)}{sure}{lasts}"
+    head = f"{report.wall(stall.start)[11:23]}  {milliseconds(stall.ns / 1e6)}{sure}{lasts}"
     text = f"{waiting(stall)}{where} on core {stall.core} {_WORDS.get(stall.what, 'waited')}"
     first, *rest = wrap(printable(text, 200), f"    {head}  ", "      ", columns)
     lines = [f"    {style(head, 'yellow')}{first.removeprefix(f'    {head}')}", *rest]
@@ -171,14 +172,3 @@ def _sources(report: LatencyReport, style: Style, columns: int, verbose: bool) -
             told.add(state.reasons)
             lines += wrap(printable(f"source {name} {state.state}{f': {why}' if why else ''}", 400), "  ", "    ", columns)
     return [style(line, "dim") for line in lines]
-
-
-def duration(us: float) -> str:
-    """With two or three digits that matter."""
-    if us < 1:
-        return "<1 us" if us > 0 else "0"
-    for limit, unit in ((1000, "us"), (1_000_000, "ms"), (60_000_000, "s")):
-        if us < limit:
-            value = us * 1000 / limit if limit < 60_000_000 else us / 1_000_000
-            return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
-    return f"{us / 60_000_000:.1f} min"

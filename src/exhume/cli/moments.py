@@ -7,14 +7,13 @@ import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, NamedTuple, Protocol
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import DAY, SECOND, since_boot
 
-SECOND = 1_000_000_000
-_DAY = 86_400 * SECOND
 _HALF_MS = 500_000
 # A recording that was imported from files without a time of day has seconds since boot for it: no machine runs so long.
-_UNKNOWN = 20 * 365 * _DAY
+_UNKNOWN = 20 * 365 * DAY
 FORMS = (
     "say 12:04:31.5 (local; Z, UTC or +02:00 may follow), 2026-01-31T12:04:31Z, +90s (from its begin), -30s (from its end) or "
     "12345.678 (as dmesg shows it)"
@@ -159,7 +158,7 @@ def _candidates(moment: Moment, begin: int, end: int) -> list[int]:
     """When it was that time inside of a span of wall-clock time; if never, the one time that is nearest to it."""
     there = datetime.fromtimestamp(begin // SECOND, moment.zone)
     first = there.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    days = range(-1, (end - begin) // _DAY + 3)
+    days = range(-1, (end - begin) // DAY + 3)
     found = sorted({real for day in days for real in _on(first + timedelta(days=day), moment.ns, moment.zone)})
     inside = [real for real in found if begin <= real <= end]
     return inside or [min(found, key=lambda real: max(begin - real, real - end))]
@@ -234,11 +233,11 @@ def wall(real_ns: int, form: str) -> str:
     """Local time; a moment outside of what calendars know, or without a time of day, is told in seconds."""
     real_ns += _HALF_MS  # anchors differ by parts of a microsecond: what is 59.9999998 is not 59
     if real_ns < _UNKNOWN:
-        return "" if form == "%Z" else f"{real_ns // SECOND} s"
+        return "" if form == "%Z" else since_boot(real_ns)
     try:
         return datetime.fromtimestamp(real_ns // SECOND).astimezone().strftime(form)
     except (OverflowError, ValueError, OSError):
-        return f"{real_ns // SECOND} s"
+        return since_boot(real_ns)
 
 
 def clock(real_ns: int, dated: bool = False) -> str:
@@ -253,15 +252,3 @@ def rfc3339(real_ns: int) -> str:
     """In UTC, to the millisecond, as all our JSON has it."""
     moment = datetime.fromtimestamp(real_ns // SECOND, UTC).replace(tzinfo=None)
     return f"{moment.isoformat(timespec='seconds')}.{real_ns % SECOND // 1_000_000:03}Z"
-
-
-def lasting(ns: int) -> str:
-    """How long, as people say it: `300 ms`, `12.5 s`, `10 min`, `2 h 5 min`."""
-    if ns < SECOND:
-        return f"{ns / 1e6:.0f} ms"
-    if ns < 60 * SECOND:
-        return f"{ns / SECOND:.1f} s"
-    minutes, seconds = divmod(round(ns / SECOND), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = ((hours, "h"), (minutes, "min"), (0 if hours else seconds, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import counted
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _nothing_known(path: str, brought: "Brought") -> str:
     if len(brought.files) != 1 or brought.files[0][1] not in _LOGS:
         return f"{shown}: no stack sample in it, and no line of the kernel that exhume knows: nothing to judge"
     lines = _lines(path)
-    many = "nothing" if lines is None else f"{lines:,} line{'s' * (lines != 1)} read, none"
+    many = "nothing" if lines is None else f"{counted(lines, 'line')} read, none"
     return f"{shown}: {many} that exhume knows: nothing to judge"
 
 

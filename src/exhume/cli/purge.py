@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from exhume.cli.terminal import Progress, Style, width, wrap
 from exhume.errors import Refused
-from exhume.text import printable, size
+from exhume.host.quantities import counted, size
+from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.remedy.evict import Evicted
@@ -65,7 +66,7 @@ def _agreed() -> bool:
 
 def render_plan(plan: "PurgePlan", style: Style, columns: int, accepted: bool = False) -> str:
     free = sum(part.zombies for part in plan.allowed(accepted))
-    lines = [style(f"{free:,} zombie{'s' if free != 1 else ''} can be freed without a reboot", "bold"), ""]
+    lines = [style(f"{counted(free, 'zombie')} can be freed without a reboot", "bold"), ""]
     for part in plan.allowed(accepted):
         lines += _part(part, plan.version, columns)
     asking = [part for part in plan.parts if part not in plan.allowed(accepted)]
@@ -152,12 +153,12 @@ def render_outcome(outcomes: "tuple[Outcome, ...]", evicted: "Evicted | None", s
         colour = "green" if one.gone >= 0.99 * part.zombies else "yellow"
         lines.append(style(f"  {one.gone:>9,}  of {part.zombies:,} gone from {printable(part.home, 60)}", colour))
         if one.steps:
-            text = f"{one.steps} step{'s' if one.steps != 1 else ''} of reclaim; the live groups' memory fell by "
+            text = f"{counted(one.steps, 'step')} of reclaim; the live groups' memory fell by "
             lines += wrap(text + size(one.lost_bytes), _INDENT, _INDENT, columns)
         if one.ended:
             lines += wrap(f"the others stay: {printable(one.ended, 300)}", _INDENT, _INDENT, columns)
     if evicted is not None and evicted.pages:
-        files = f"{evicted.files:,} file{'s' if evicted.files != 1 else ''}"
+        files = counted(evicted.files, "file")
         text = f"{evicted.pages:,} pages ({size(evicted.bytes)}) of {files} were evicted"
         lines += wrap(text, _INDENT, _INDENT, columns)
     for why, pages in sorted((evicted.failed if evicted is not None else {}).items(), key=lambda item: -item[1])[:5]:

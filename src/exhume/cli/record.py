@@ -5,9 +5,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli.duration import duration_ns
-from exhume.cli.size import human, size_bytes
+from exhume.cli.arguments import duration_ns, size_bytes
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_HEALTHY, ExhumeError, Refused, UsageError
+from exhume.host.quantities import compact, duration, size
 from exhume.python import python
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.hz and not 1 <= args.hz <= 999:
         raise UsageError("--hz must be between 1 and 999, or 0 for no samples; 49, 97, 99 and 999 are usual")
     if args.budget < SMALLEST_BUDGET:
-        raise UsageError(f"--budget must be {human(SMALLEST_BUDGET)} or more")
+        raise UsageError(f"--budget must be {size(SMALLEST_BUDGET)} or more")
     if args.for_ns is not None and args.for_ns < 10**9:
         raise UsageError("--for must be 1s or more; `exhume check` is for shorter looks")
     if args.around_ns is not None and not kinds:
@@ -162,7 +162,6 @@ def segment_ns() -> int:
 
 def _spare(path: str) -> None:
     """With --on the last 15 minutes are kept: what somebody recorded before, to keep it, is not to go for that."""
-    from exhume.cli import moments
     from exhume.recording.folder import Folder
 
     try:
@@ -173,7 +172,7 @@ def _spare(path: str) -> None:
     kept = folder.about.get("keep_ns")
     if end - begin > _TRIGGER_KEEP_NS and not kept:
         raise Refused(
-            f"{path} holds {moments.lasting(end - begin)} of a recording, of which --on would keep the last 15 minutes: "
+            f"{path} holds {duration(end - begin)} of a recording, of which --on would keep the last 15 minutes: "
             "name another directory, or say with --keep how much shall stay"
         )
 
@@ -275,9 +274,9 @@ def _detach(args: argparse.Namespace) -> int:
     command += ["--log-root", os.path.abspath(args.log_root)] if args.log_root else []
     for option, value in (("--for", args.for_ns), ("--keep", args.keep_ns)):
         if value:
-            command += [option, f"{value // 10**6}ms"]
+            command += [option, compact(value)]
     if args.on:
-        command += ["--on", args.on, "--around", f"{args.around_ns // 10**6}ms", *(["--json"] if args.json else [])]
+        command += ["--on", args.on, "--around", compact(args.around_ns), *(["--json"] if args.json else [])]
     if args.config:
         command += ["--config", os.path.abspath(args.config)]
     if args.kernel_only:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exhume.cli.size import human
+from exhume.host.quantities import counted, size
 from exhume.recording.schema import CPU_STATES
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def progress(status: "Status", before: "Status | None") -> str:
         share = (status.own_cpu_ns - before.own_cpu_ns) / (status.elapsed_ns - before.elapsed_ns)
         parts.append(f"own {share:.1%} CPU")
     if status.own_memory_bytes:
-        parts.append(human(status.own_memory_bytes))
-    parts.append(f"{human(status.size_bytes)} on disk")
+        parts.append(size(status.own_memory_bytes))
+    parts.append(f"{size(status.size_bytes)} on disk")
     if lost := status.lost_samples + status.lost_rows:
         parts.append(f"{lost:,} lost")
     return " · ".join(parts)
@@ -40,10 +40,10 @@ def closing(path: str, first: "Status", last: "Status", samples: int, incidents:
     if last.elapsed_ns > first.elapsed_ns:  # its start-up apart
         cost.append(f"{(last.own_cpu_ns - first.own_cpu_ns) / (last.elapsed_ns - first.elapsed_ns):.2%} of one core")
     if last.own_memory_bytes:
-        cost.append(f"{human(last.own_memory_bytes)} of memory")
-    lines.append(f"cost {', '.join([*cost, f'{human(last.size_bytes)} of disk'])}")
+        cost.append(f"{size(last.own_memory_bytes)} of memory")
+    lines.append(f"cost {', '.join([*cost, f'{size(last.size_bytes)} of disk'])}")
     if incidents:
-        lines.append(f"{incidents} incident{'s' if incidents > 1 else ''} pinned")
+        lines.append(f"{counted(incidents, 'incident')} pinned")
     pictures = f" · exhume heat {path} · exhume flame {path}" if samples else ""
     lines.append(f"look at it: exhume diagnose {path} · exhume info {path}{pictures}")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.findings.model import Facts, Finding
 from exhume.diagnosis.report import Report, RuledOut, Source, Verdict
+from exhume.host.quantities import duration
 from exhume.render import sentences
 from exhume.text import sentence
 
@@ -185,9 +186,7 @@ def _sources(report: Report, style: Style, columns: int, verbose: bool, lines: l
     if verbose:
         for source in report.sources:
             if source.state != "off":
-                labelled(
-                    "", f"{source.name}: {source.cost_ns / 1e6:.1f} ms of CPU. {safe(source.reason)}", style, columns, lines
-                )
+                labelled("", f"{source.name}: {duration(source.cost_ns)} of CPU. {safe(source.reason)}", style, columns, lines)
 
 
 def labelled(label: str, text: str, style: Style, columns: int, lines: list[str]) -> None:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from exhume.errors import EXIT_CRITICAL, EXIT_HEALTHY, Refused, UsageError
+from exhume.host.quantities import size
 from exhume.text import from_path, printable
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ def _elsewhere(args: argparse.Namespace, root: "Root") -> list[str]:
 
 
 def _show(lefts: "list[Left]") -> None:
-    from exhume.cli.size import human
-
     print("Left on this node by exhume:")
     for left in lefts:
-        print(f"  {printable(from_path(left.path)):<48} {human(left.size_bytes):>10}  {left.what}")
+        print(f"  {printable(from_path(left.path)):<48} {size(left.size_bytes):>10}  {left.what}")

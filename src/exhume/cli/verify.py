@@ -6,8 +6,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, ExhumeError, UsageError
+from exhume.host.quantities import SECOND
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
@@ -35,7 +36,6 @@ examples:
 
 exit code: 0 passed, 2 failed, 3 could not judge, 64 wrong usage"""
 
-SECOND = 1_000_000_000
 SHORTEST_NS, LONGEST_NS = 15 * SECOND, 3600 * SECOND
 CODES = {True: EXIT_HEALTHY, False: EXIT_CRITICAL, None: EXIT_CANNOT_JUDGE}
 # What argparse takes for a value although it begins with a dash: `--before -20m..-10m`.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from exhume import budget
 from exhume.cli import moments
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, duration
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.recording.folder import Folder
     from exhume.recording.recording import Recording
 
-SECOND = 1_000_000_000
 # A recording up to this long is taken as it is; of a longer one it is the last incident, or so much of its end for --after.
 _AS_IT_IS_NS = 20 * 60 * SECOND
 # What is looked at around an incident: its loop may have a period of a minute.
@@ -58,14 +58,12 @@ def _recorded(args: argparse.Namespace, said: str, option: str, thresholds: "Thr
     if option == "--after":
         start = last - _AS_IT_IS_NS
         sys.stderr.write(
-            f"exhume: of {said} the last {moments.lasting(_AS_IT_IS_NS)} are taken, {moments.spanning(folder, start, last)}\n"
+            f"exhume: of {said} the last {duration(_AS_IT_IS_NS)} are taken, {moments.spanning(folder, start, last)}\n"
         )
         return _whole(folder.load(start), option, said)
     found = _last_of_boots(place(said), thresholds, boots)
     if found is None:
-        raise ExhumeError(
-            f"{said} has {moments.lasting(last - first)} and no incident in it: say which part with --dir and T..T"
-        )
+        raise ExhumeError(f"{said} has {duration(last - first)} and no incident in it: say which part with --dir and T..T")
     folder, times = found
     sys.stderr.write(f"exhume: of {said} the last incident is taken, {moments.spanning(folder, *times)}\n")
     return _whole(folder.load(*times), option, said)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from exhume.cli.terminal import Style, wrap
+from exhume.host.quantities import SECOND, duration
 from exhume.remedy.criteria import STATUS_LABELS, Criterion, Rare, Status
 from exhume.text import printable
 
@@ -40,14 +41,14 @@ def render(proof: "Proof", style: Style, columns: int) -> str:
 
 
 def _looked(proof: "Proof") -> str:
-    after = f"{lasting(proof.after.seconds)} {'until the leak was seen to go on' if proof.early else 'after'}"
+    after = f"{duration(proof.after.seconds * SECOND)} {'until the leak was seen to go on' if proof.early else 'after'}"
     if proof.before is None:
         return f"{after}, against the limits of the thresholds"
     if proof.before.hostname and proof.hostname and proof.before.hostname != proof.hostname:
         between = f" on another node, {printable(proof.before.hostname, 80)}"
     else:
         between = ", and a reboot between them" if proof.before.boot_id != proof.after.boot_id else ""
-    return f"{after}, against {lasting(proof.before.seconds)} before{between}"
+    return f"{after}, against {duration(proof.before.seconds * SECOND)} before{between}"
 
 
 def _criterion(one: Criterion, style: Style, columns: int) -> list[str]:
@@ -89,12 +90,6 @@ def number(value: float | None) -> str:
 def sure(confidence: float) -> str:
     """Never 100 %."""
     return f"{min(int(confidence * 1000) / 10, 99.9):g} %"
-
-
-def lasting(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _sentence(text: str) -> str:

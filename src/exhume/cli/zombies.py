@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from exhume.cli.duration import duration_ns
+from exhume.cli.arguments import duration_ns
 from exhume.errors import UsageError
 from exhume.text import printable
 

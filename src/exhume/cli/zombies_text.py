@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from exhume.cli.terminal import Style, wrap
 from exhume.diagnosis.zombies import Group, ZombieReport
 from exhume.host.owners import owner as owner_of
+from exhume.host.quantities import SECOND, duration, size
 from exhume.sources.zombie_holders import Holder
-from exhume.text import printable, size
+from exhume.text import printable
 
 MOST_SHOWN = 15
 
@@ -81,13 +82,6 @@ def owner(group: Group) -> str:
 def _rate(report: ZombieReport) -> list[str]:
     if not report.followed_s:
         return []
-    lines = [f"  {report.grew:+,} in {report.followed_s:.0f} s, {report.per_second * 86400:+,.0f} a day"]
-    lines += [f"  {mark:>9,}  in {span(seconds)}" for mark, seconds in report.until()]
+    lines = [f"  {report.grew:+,} in {duration(report.followed_s * SECOND)}, {report.per_second * 86400:+,.0f} a day"]
+    lines += [f"  {mark:>9,}  in {duration(seconds * SECOND)}" for mark, seconds in report.until()]
     return [*lines, ""]
-
-
-def span(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds:.0f} s"

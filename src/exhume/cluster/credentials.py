@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from exhume.cluster.document import seconds, text_in, within
 from exhume.cluster.identity import Exec
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND, duration
 from exhume.text import decode, from_json, printable
 
 PATIENCE_S = 60.0
@@ -35,7 +36,7 @@ def ask(plugin: Exec) -> Credential:
         hint = f": {printable(plugin.hint, 300)}" if plugin.hint else ""
         raise ExhumeError(f"{name}, which the kubeconfig wants for credentials, is not installed{hint}") from None
     except subprocess.TimeoutExpired:
-        raise ExhumeError(f"{name} did not bring credentials within {PATIENCE_S:.0f} s") from None
+        raise ExhumeError(f"{name} did not bring credentials within {duration(PATIENCE_S * SECOND)}") from None
     except (OSError, ValueError) as error:
         raise ExhumeError(
             f"{name}, which the kubeconfig wants for credentials, cannot be run: {printable(str(error))}"

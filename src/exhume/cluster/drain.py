@@ -12,6 +12,7 @@ from exhume.cluster.document import Document, checked_name, list_in, text_in
 from exhume.cluster.pods import Allowed, Pod, sorted_out
 from exhume.cluster.replies import ApiError, Forbidden, passing
 from exhume.errors import ExhumeError, Refused
+from exhume.host.quantities import SECOND, counted, duration
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def drain(client: "Client", node: str, allowed: Allowed, pace: Pace | None = Non
             if not passing(error):
                 raise
             if pace.now() >= end:
-                raise Refused(f"node {printable(node)} is not drained after {pace.deadline_s:.0f} s: {error}") from None
+                raise Refused(
+                    f"node {printable(node)} is not drained after {duration(pace.deadline_s * SECOND)}: {error}"
+                ) from None
             pace.tell(str(error), 0.0)
             pace.sleep(min(pace.again_s, max(end - pace.now(), 0.01)))
             continue
@@ -151,11 +154,11 @@ def _pods(client: "Client", node: str) -> list[Document]:
 
 def _too_late(node: str, pods: Sequence[Pod], refused: dict[str, str], deadline_s: float) -> str:
     told = "; ".join(f"{pod}: {refused.get(pod.uid) or pod.why}" for pod in pods[:5])
-    return f"node {printable(node)} is not drained after {deadline_s:.0f} s: {_count(pods)} left: {told}"
+    return f"node {printable(node)} is not drained after {duration(deadline_s * SECOND)}: {_count(pods)} left: {told}"
 
 
 def _count(pods: Sequence[Pod]) -> str:
-    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}"
+    return counted(len(pods), "pod")
 
 
 def wait_ready(client: "Client", node: str, not_boot_id: str, pace: Pace | None = None) -> None:
@@ -176,6 +179,6 @@ def wait_ready(client: "Client", node: str, not_boot_id: str, pace: Pace | None 
         except ExhumeError as error:
             trouble = str(error)
         if pace.now() >= end:
-            raise Refused(f"node {printable(node)} did not come back within {pace.deadline_s:.0f} s: {trouble}")
+            raise Refused(f"node {printable(node)} did not come back within {duration(pace.deadline_s * SECOND)}: {trouble}")
         pace.tell(f"waiting for {printable(node)}", 0.0)
         pace.sleep(pace.look_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exhume.cluster.cordon import Mark, mark_of, ready
 from exhume.cluster.document import Document, text_in
 from exhume.errors import Refused
+from exhume.host.quantities import SECOND, duration
 from exhume.text import printable
 
 # A large node takes some ten minutes through firmware, boot and device plugins.
@@ -38,8 +39,8 @@ def refuse_more(nodes: Sequence[Document], name: str, limits: FleetLimits, now_s
     lost = [node for mark, node in held if _name(node) != name and not ready(node) and now_s - mark.time_s > limits.back_s]
     if limits.pause_when_failed and len(lost) >= limits.pause_when_failed:
         raise Refused(
-            f"node {printable(name)} stays in service: {_names(lost)} did not come back within {limits.back_s / 60:.0f} min; "
-            "see to that first (exhume node status)"
+            f"node {printable(name)} stays in service: {_names(lost)} did not come back within "
+            f"{duration(limits.back_s * SECOND)}; see to that first (exhume node status)"
         )
     if len(others) >= limits.max_at_once:
         raise Refused(

@@ -9,11 +9,11 @@ from exhume.diagnosis.findings.registry import PAINS, SYMPTOMS, examine
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.judge import judge, judge_examined
 from exhume.diagnosis.report import Health, Incident, Report, wall
+from exhume.host.quantities import SECOND
 from exhume.recording.part import part
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
 
-SECOND: Final = 1_000_000_000
 # What is further apart than this is another incident.
 APART: Final = 60 * SECOND
 # What is looked at before an incident and after it: a driver takes seconds to give up, and a minute to come back.

@@ -18,6 +18,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup
 from exhume.diagnosis.findings.steal import MUCH, Steal
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Health, Report, RuledOut, Source, Verdict, health_of, wall
+from exhume.host.quantities import milliseconds
 from exhume.record import record
 from exhume.recording.recording import Recording
 
@@ -208,11 +209,11 @@ def _unexplained(chain: Chain) -> str:
     facts = last.facts
     what = last.summary
     if isinstance(facts, CoreSaturated) and facts.unaccounted_ms is None and not facts.stack:
-        what = f"{last.subject} was full of kernel time for {facts.longest_ms:,} ms"
+        what = f"{last.subject} was full of kernel time for {milliseconds(facts.longest_ms)}"
     if len(chain) > 1 and first.kind in CAUSES:
         return f"{what}; why is not proven, what may have led to it is below"
     if len(chain) > 1 and isinstance(first.facts, NapiStarved):
-        what = f"{last.subject} was reset because its packets were not fetched for {first.facts.longest_ms:,} ms"
+        what = f"{last.subject} was reset because its packets were not fetched for {milliseconds(first.facts.longest_ms)}"
         return f"{what}; who kept its core is not visible"
     # What held the core was seen: why it did so may be unknown, but it is an answer.
     napi = isinstance(facts, NapiStarved) and facts.measured is not None and bool(facts.measured.did)

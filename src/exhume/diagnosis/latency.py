@@ -9,6 +9,7 @@ from exhume.diagnosis.findings.napi_starved import grade, measured_severity
 from exhume.diagnosis.findings.stalls import HeldStall, recorded_holders
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import HEALTHS, Health, wall
+from exhume.host.quantities import milliseconds
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Gap, SourceState, Weaker
 from exhume.recording.source_state import as_json as state_json
@@ -205,12 +206,12 @@ def _judge(
     if not stalls:
         longest = max((probe.max_ns / 1e6 for probe in probes if probe.what == "runqueue"), default=0.0)
         if gap is not None and gap.limits:
-            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {gap.gap_ms:,} ms"
-        others = f"; other threads waited up to {longest:,.0f} ms for a core" if longest >= threshold_ms else ""
-        return "healthy", f"no stall: no poll, softirq or watched thread was {threshold_ms:g} ms late{others}{weak}"
+            return "unknown", f"no stall was seen, but exhume itself was kept from looking for {milliseconds(gap.gap_ms)}"
+        others = f"; other threads waited up to {milliseconds(longest)} for a core" if longest >= threshold_ms else ""
+        return "healthy", f"no stall: no poll, softirq or watched thread was {milliseconds(threshold_ms)} late{others}{weak}"
     longest_stall = max(stalls, key=lambda stall: stall.ns)
     times = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls, the longest"
-    summary = f"{times} of {longest_stall.ns / 1e6:,.0f} ms: {waiting(longest_stall)} on core {longest_stall.core}"
+    summary = f"{times} of {milliseconds(longest_stall.ns / 1e6)}: {waiting(longest_stall)} on core {longest_stall.core}"
     who = longest_stall.who
     if who is not None and longest_stall.holder_tid:
         held = {(stall.core, stall.holder_pid) for stall in stalls}

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Node, Recording
-
-SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

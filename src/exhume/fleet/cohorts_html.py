@@ -9,6 +9,7 @@ from exhume import __version__
 from exhume.fleet import words
 from exhume.fleet.cohorts import Cohort, Cohorts
 from exhume.fleet.dose import Dose
+from exhume.host.quantities import DAY, duration
 from exhume.remedy.criteria_statistics import share_bounds
 from exhume.render.report_style import STYLE
 from exhume.text import printable
@@ -114,7 +115,7 @@ def _dose(dose: Dose) -> Iterator[str]:
         (x1, y1), (x2, y2) = (place(x, max(0.0, dose.slope.at_zero + dose.slope.value * x)) for x in (0.0, most_x))
         yield f'<path class="whisker" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
     yield f'<text x="{_MARGIN - 6}" y="24" text-anchor="end">{most_y:,.0f}</text>'
-    yield f'<text x="{_WIDTH - _MARGIN}" y="{_HEIGHT - 18}" text-anchor="end">{most_x:.1f} days since boot</text>'
+    yield f'<text x="{_WIDTH - _MARGIN}" y="{_HEIGHT - 18}" text-anchor="end">{duration(most_x * DAY)} since boot</text>'
     yield f'<text x="{_MARGIN + 6}" y="24">zombies</text></svg>'
 
 

@@ -6,8 +6,9 @@ from typing import Any
 from exhume.fleet import words
 from exhume.fleet.cohorts import Cohort, Cohorts
 from exhume.fleet.cohorts_facts import Condition
-from exhume.fleet.dose import DAY_S, Dose
+from exhume.fleet.dose import Dose
 from exhume.fleet.model import Fact
+from exhume.host.quantities import DAY_S
 
 _KEYS = {"is not": "not", "at least": "at_least", "below": "below"}
 

@@ -13,10 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import DAY_S
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-DAY_S = 86_400.0
 SHIFTS = 200
 RESAMPLES = 2000
 CONFIDENCE = 0.95

@@ -18,11 +18,12 @@ from exhume.fleet.prometheus_names import BY, Names
 from exhume.fleet.prometheus_query import Client
 from exhume.fleet.prometheus_reply import Series
 from exhume.fleet.sources import FORMS, Progress
+from exhume.host.quantities import SECOND, compact, counted
 from exhume.recording.folder import Folder
 from exhume.recording.recording import Recording
 from exhume.text import printable
 
-MINUTE_S = 60.0
+_STEP_S = 60.0
 # Nodes of a directory of minutes that are looked at: those that were throttled most.
 MOST_NODES = 2000
 # Bins of a recording, at least; of a long one a bin is a minute.
@@ -67,7 +68,7 @@ def from_prometheus(client: Client, asked: Asked, progress: Progress | None = No
     grid = np.asarray(end_s - asked.window_s + np.arange(int(asked.window_s / step) + 1) * step, dtype=np.float64)
     some = f',namespace=~"{_quoted(asked.namespace)}"' if asked.namespace else ""
     # Over two steps, so that there are two samples in it if one is scraped in each.
-    over = f"[{2 * step:.0f}s]"
+    over = f"[{compact(2 * step * SECOND)}]"
     questions = {
         # The kubelet has a pod's cgroup besides its containers': with both, all would be counted twice.
         "throttled": f'sum by ({BY}) (rate(container_cpu_cfs_throttled_seconds_total{{container!=""{some}}}{over}))',
@@ -98,7 +99,7 @@ def from_prometheus(client: Client, asked: Asked, progress: Progress | None = No
     troubles = list(client.troubles)
     if moved:
         troubles.append(
-            f"the clocks of {moved:,} node{'s' * (moved != 1)} are off, and the kubelet stamps its samples by them: "
+            f"the clocks of {counted(moved, 'node')} are off, and the kubelet stamps its samples by them: "
             f"throttling was moved by as much"
         )
     if not tracks:
@@ -154,8 +155,8 @@ def from_minutes(directory: str, files: Sequence[Path], asked: Asked) -> Tracks:
             ).fetchnumpy()
     except duckdb.Error as error:
         raise ExhumeError(f"{printable(directory)} cannot be read: {printable(str(error), 160)}") from None
-    start = end - int(asked.window_s / MINUTE_S) * MINUTE_S
-    return Tracks(printable(directory), MINUTE_S, _grouped(rows, start, end), ())
+    start = end - int(asked.window_s / _STEP_S) * _STEP_S
+    return Tracks(printable(directory), _STEP_S, _grouped(rows, start, end), ())
 
 
 def _grouped(rows: dict[str, Any], start: float, end: float) -> tuple[Track, ...]:
@@ -165,14 +166,14 @@ def _grouped(rows: dict[str, Any], start: float, end: float) -> tuple[Track, ...
     first = np.flatnonzero(np.concatenate(([True], nodes[1:] != nodes[:-1])))
     at, throttled, reclaimed = (_plain(rows[name]) for name in ("moment", "throttled_ms", "reclaimed"))
     begin = max(start, float(at.min()))
-    size = round((end - begin) / MINUTE_S) + 1
+    size = round((end - begin) / _STEP_S) + 1
     tracks = []
     for low, high in zip(first.tolist(), [*first[1:].tolist(), len(nodes)], strict=True):
-        index = np.round((at[low:high] - begin) / MINUTE_S).astype(np.int64)
+        index = np.round((at[low:high] - begin) / _STEP_S).astype(np.int64)
         inside = (index >= 0) & (index < size)
         values = np.full((2, size), np.nan)
         values[0, index[inside]] = throttled[low:high][inside] / 1000
-        values[1, index[inside]] = reclaimed[low:high][inside] / MINUTE_S
+        values[1, index[inside]] = reclaimed[low:high][inside] / _STEP_S
         tracks.append(Track(str(nodes[low]), values[0], values[1]))
     return tuple(tracks)
 
@@ -197,7 +198,7 @@ def from_recordings(directory: str, progress: Progress | None = None) -> Tracks:
     if not folders:
         raise ExhumeError(f"none of the recordings in {printable(directory)} can be read: {troubles[0]}")
     longest_s = max((folder.window[1] - folder.window[0]) / 1e9 for folder in folders)
-    step = float(max(1, min(MINUTE_S, longest_s // _BINS)))
+    step = float(max(1, min(_STEP_S, longest_s // _BINS)))
     tracks = []
     for index, folder in enumerate(folders):
         tracks.append(track_of(folder.node.hostname, folder.load(None, None, ("counters",)), folder.window, step))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from exhume.fleet.correlate import Correlation, Share
+from exhume.host.quantities import SECOND, counted, duration
 
 SCHEMA = "exhume.correlation/1"
 _SURE = 0.05
@@ -12,7 +13,7 @@ _CAUTION = "What goes together need not be cause and effect: a burst of work may
 def sentence(found: Correlation) -> str:
     share = found.overall
     nodes = len(found.nodes)
-    of = f"{lasting(share.throttled_s)} of throttling on {nodes:,} node{'s' * (nodes != 1)}"
+    of = f"{duration(share.throttled_s * SECOND)} of throttling on {counted(nodes, 'node')}"
     if share.explained is None:
         return f"Of {of} nothing can be said: {share.why_not}." if nodes else "Nothing was throttled."
     if not share.reclaim_ratio:
@@ -52,15 +53,8 @@ def cautions(found: Correlation) -> list[str]:
     if claimed(found.overall):
         said.append(_CAUTION)
     if found.left_out:
-        count = len(found.left_out)
-        said.append(f"{count:,} node{'s' * (count != 1)} left out: not throttled, or one of the two is not known of them.")
+        said.append(f"{counted(len(found.left_out), 'node')} left out: not throttled, or one of the two is not known of them.")
     return said
-
-
-def lasting(seconds: float) -> str:
-    if seconds >= 7200:
-        return f"{seconds / 3600:,.1f} hours"
-    return f"{seconds / 60:.1f} minutes" if seconds >= 120 else f"{seconds:.1f} s"
 
 
 def _kept(rhythm: str) -> str:

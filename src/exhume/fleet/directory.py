@@ -14,7 +14,8 @@ from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.directory_minutes import MEMORY, Life, lives, of_rows, rows
 from exhume.fleet.engine import Engine, Progress, chosen, watched
 from exhume.fleet.model import Boot, Fact, Fleet, Node
-from exhume.fleet.sick import DAY_S, Figures, sick
+from exhume.fleet.sick import Figures, sick
+from exhume.host.quantities import DAY_S
 from exhume.scratch import scratch
 from exhume.text import from_path, printable
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from exhume.fleet.cohorts_facts import Bools, splits
 from exhume.fleet.model import Boot, Fleet, Node
 from exhume.fleet.statistics import Floats, Slope, Table, log_tail, rank_correlation, slope
+from exhume.host.quantities import DAY_S
 
-DAY_S = 86_400.0
 # Places at which the time up is split to find from when on nodes are sick. Each counts as a try.
 _SPLITS = 63
 # Zombies a day below which nothing is called a leak.

@@ -18,6 +18,7 @@ from exhume.errors import ExhumeError
 from exhume.fleet.cohorts_kinds import Kind, kind
 from exhume.fleet.model import Fact, Fleet, Node
 from exhume.fleet.sick import Figures, sick
+from exhume.host.quantities import counted, size
 from exhume.text import from_json, printable
 
 NAMES: Final = ("node", "name", "nodename", "node_name", "hostname", "host", "instance")
@@ -38,7 +39,7 @@ def load(path: str, thresholds: Thresholds | None = None) -> Fleet:
         else:
             raw = budget.read(path, LARGEST)
             if len(raw) > LARGEST:
-                raise ExhumeError(f"{shown} is larger than {LARGEST >> 30} GiB: as Parquet it would be read as it is")
+                raise ExhumeError(f"{shown} is larger than {size(LARGEST)}: as Parquet it would be read as it is")
             rows = rows_of(raw, os.path.basename(path))
         return fleet(rows, shown, thresholds)
     except OSError as error:
@@ -123,11 +124,9 @@ def fleet(rows: Iterator[Mapping[str, Any]], source: str, thresholds: Thresholds
         )
     troubles = []
     if nameless:
-        troubles.append(
-            f"{source}: {nameless:,} row{'s' * (nameless != 1)} without the name of a node, or damaged, passed over"
-        )
+        troubles.append(f"{source}: {counted(nameless, 'row')} without the name of a node, or damaged, passed over")
     if twice:
-        troubles.append(f"{source}: {twice:,} row{'s' * (twice != 1)} of nodes that were there before: the last one counts")
+        troubles.append(f"{source}: {counted(twice, 'row')} of nodes that were there before: the last one counts")
     numeric = _numeric(kept.values())
     return Fleet(source, tuple(_node(name, values, numeric, thresholds) for name, values in kept.items()), tuple(troubles))
 

@@ -8,6 +8,7 @@ from typing import Final
 from exhume import budget
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Job
+from exhume.host.quantities import size
 from exhume.text import from_path, printable
 
 RAY: Final = "ray:"
@@ -55,7 +56,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise ExhumeError(f"{_shown(path)} cannot be read: {error.strerror}") from None
     if len(raw) > _LARGEST:
-        raise ExhumeError(f"{_shown(path)} is larger than {_LARGEST >> 30} GiB: name fewer objects")
+        raise ExhumeError(f"{_shown(path)} is larger than {size(_LARGEST)}: name fewer objects")
     return raw
 
 

@@ -14,6 +14,7 @@ from exhume.fleet.prometheus_nodes import Window, add_facts, gather, nodes, say
 from exhume.fleet.prometheus_query import Client
 from exhume.fleet.prometheus_reply import Series
 from exhume.fleet.prometheus_told import renamed, told
+from exhume.host.quantities import SECOND, compact, duration
 
 WINDOW_S = 7 * 86_400.0
 _STEPS = 336
@@ -86,8 +87,8 @@ def load(
     if not found:
         why = f" ({asking.lost[0]})" if asking.lost else ""
         raise ExhumeError(
-            f"{client.described} has neither the agent's metrics nor node_exporter's within {window_s / 86_400:g} days{why}: "
-            f"exhume agent exports them, node_exporter needs --collector.cgroups"
+            f"{client.described} has neither the agent's metrics nor node_exporter's within "
+            f"{duration(window_s * SECOND)}{why}: exhume agent exports them, node_exporter needs --collector.cgroups"
         )
     found, same = renamed(found, window)
     made, boots = nodes(found, window, thresholds)
@@ -98,7 +99,7 @@ def load(
 def last_known(client: Client, metric: str, start_s: float, end_s: float) -> tuple[Series, ...]:
     """Labels that are facts: of nodes that have gone, too, if that is not too much."""
     try:
-        return client.instant(f"last_over_time({metric}[{end_s - start_s:.0f}s])", end_s)
+        return client.instant(f"last_over_time({metric}[{compact(round(end_s - start_s) * SECOND)}])", end_s)
     except ExhumeError:
         return client.instant(metric, end_s)
 

@@ -9,8 +9,9 @@ from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.fleet.model import Boot, Fact, Node
 from exhume.fleet.prometheus_names import NAMING, Names
 from exhume.fleet.prometheus_reply import Floats, Series
-from exhume.fleet.sick import DAY_S, Figures, sick
+from exhume.fleet.sick import Figures, sick
 from exhume.fleet.statistics import slope
+from exhume.host.quantities import DAY_S
 
 # Steps without a value that are a gap, and from which a node has come or gone.
 GAP_STEPS = 3

@@ -14,6 +14,7 @@ from exhume.fleet.prometheus_reply import Refusal, Reply, Series, joined, parse
 from exhume.host.http import client as http
 from exhume.host.http.address import split_url
 from exhume.host.http.retry import backoff_s
+from exhume.host.quantities import SECOND, compact, counted, duration
 from exhume.text import printable
 
 TIMEOUT_S = 60.0
@@ -58,8 +59,10 @@ class Client:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        said = [f"{what} ({count:,} time{'s' * (count != 1)})" for what, count in self._counted.items()]
-        warned = [f"it warns: {text} ({count:,} times)" for text, count in self._warnings.most_common(_MOST_WARNINGS)]
+        said = [f"{what} ({counted(number, 'time')})" for what, number in self._counted.items()]
+        warned = [
+            f"it warns: {text} ({counted(number, 'time')})" for text, number in self._warnings.most_common(_MOST_WARNINGS)
+        ]
         return tuple(f"{self.described}: {each}" for each in [*said, *warned, *self._missing])
 
     def now_s(self) -> float:
@@ -69,7 +72,7 @@ class Client:
             raise ExhumeError(f"{self.described} does not know what time it is: it is no Prometheus")
         now = float(found[0].values[-1])
         if abs(now - time.time()) > 60:
-            self._counted[f"its clock is {abs(now - time.time()) / 60:.0f} minutes from this one's; its own is used"] += 1
+            self._counted[f"its clock is {duration(abs(now - time.time()) * SECOND)} from this one's; its own is used"] += 1
         return now
 
     def instant(self, expression: str, at_s: float | None) -> tuple[Series, ...]:
@@ -147,7 +150,7 @@ class Client:
 
     def _exchange(self, what: str, query: Mapping[str, str]) -> http.Reply:
         target = f"{self._url.path.rstrip('/')}/api/v1/{what}"
-        form = urlencode({**query, "timeout": f"{self._timeout_s:g}s"})
+        form = urlencode({**query, "timeout": compact(round(self._timeout_s * SECOND))})
         own = urlencode(parse_qsl(self._url.query))  # the query of the address (a tenant ...) goes along
         headers = [("Accept", "application/json"), *self._authorization()]
         if self._form:

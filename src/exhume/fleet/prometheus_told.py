@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from exhume.fleet.prometheus_nodes import GAP_STEPS, Seen, Window, gaps, longer
+from exhume.host.quantities import SECOND, counted, duration
 from exhume.text import printable
 
 # What only one machine has: a node that comes back under another name is known by it.
@@ -80,7 +81,7 @@ def told(found: Mapping[str, Seen], window: Window) -> list[str]:
     holes = {name: hole for name, seen in found.items() if (hole := _hole(seen, window)) > 0}
     if holes:
         worst = max(holes.values())
-        said.append(f"{_nodes(list(holes))} with gaps in what is known, the longest of {worst / 3600:.1f} hours")
+        said.append(f"{_nodes(list(holes))} with gaps in what is known, the longest of {duration(worst * SECOND)}")
     skewed = {
         name: skew
         for name, seen in found.items()
@@ -88,7 +89,7 @@ def told(found: Mapping[str, Seen], window: Window) -> list[str]:
     }
     if skewed:
         worst = max(skewed.values(), key=abs)
-        said.append(f"{_nodes(list(skewed))} with a clock that is off, by {worst / 60:+.1f} minutes at worst: put right")
+        said.append(f"{_nodes(list(skewed))} with a clock that is off, by {duration(worst * SECOND)} at worst: put right")
     plain = [name for name, seen in found.items() if "dying" not in seen.gauges and "total" in seen.gauges]
     if plain:
         said.append(
@@ -108,7 +109,7 @@ def _hole(seen: Seen, window: Window) -> float:
 
 def _nodes(names: Sequence[str]) -> str:
     shown = _listed([printable(name, 60) for name in sorted(names)])
-    return f"{len(names):,} node{'s' * (len(names) != 1)} ({shown})"
+    return f"{counted(len(names), 'node')} ({shown})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,8 +10,9 @@ from exhume.diagnosis.diagnose import diagnose_folder
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError
 from exhume.fleet.model import Boot, Fact, Fleet, Node
-from exhume.fleet.sick import DAY_S, Figures, sick
+from exhume.fleet.sick import Figures, sick
 from exhume.fleet.statistics import slope
+from exhume.host.quantities import DAY_S
 from exhume.recording import layout
 from exhume.recording.events import nic_resets
 from exhume.recording.folder import Folder

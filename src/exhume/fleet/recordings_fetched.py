@@ -13,6 +13,7 @@ from exhume.errors import ExhumeError
 from exhume.fleet import recordings
 from exhume.fleet.model import Fleet
 from exhume.fleet.recordings_fetched_errors import sentence
+from exhume.host.quantities import size
 from exhume.recording import layout
 from exhume.scratch import scratch
 from exhume.text import printable
@@ -66,14 +67,14 @@ def grouped(files: list[tuple[str, int]], base: str) -> dict[str, list[tuple[str
     """By recording: where each of its files is, where it belongs below the recording, and its size. Newest first."""
     roots = sorted({path.rpartition("/")[0] for path, _ in files if path.rpartition("/")[2] == layout.MARK})
     found: dict[str, list[tuple[str, str, int]]] = {}
-    for path, size in sorted(files, reverse=True):
+    for path, length in sorted(files, reverse=True):
         root = next((each for each in roots if path.startswith(f"{each}/")), None)
         if root is None:
             continue
         below = path[len(root) + 1 :]
         if _wanted(below):
             called = root[len(base) :].strip("/") or root.rpartition("/")[2]
-            found.setdefault(called, []).append((path, below, size))
+            found.setdefault(called, []).append((path, below, length))
     return found
 
 
@@ -102,19 +103,19 @@ def _fetched(
         into = os.path.join(scratch, str(index))
         taken = 0
         left = 0
-        for path, below, size in files:
+        for path, below, length in files:
             small = not below.endswith((".parquet", ".arrows"))
-            if not small and taken + size > LARGEST:
+            if not small and taken + length > LARGEST:
                 left += 1
                 continue
-            taken += size
+            taken += length
             target = os.path.join(into, *below.split("/"))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             with system.open_input_stream(path) as stream, open(target, "wb") as out:
                 while piece := stream.read(_PIECE):
                     out.write(piece)
         if left:
-            notes.append(f"{printable(called)}: {left:,} of the oldest files beyond {LARGEST >> 30} GiB were left out")
+            notes.append(f"{printable(called)}: {left:,} of the oldest files beyond {size(LARGEST)} were left out")
         yield into, called
         # Whoever judges it has read it by now: the next one is asked for.
         shutil.rmtree(into, ignore_errors=True)

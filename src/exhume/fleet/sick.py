@@ -8,7 +8,6 @@ from exhume.fleet.model import Node
 from exhume.text import printable
 
 LIMITS = Thresholds()
-DAY_S = 86_400.0
 # A reset or two happen to healthy nodes: a driver is updated, a link is replaced.
 RESETS = 3
 # Where it is known how long there were many zombies, a shorter time than this does not count.

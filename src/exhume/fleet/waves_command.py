@@ -6,6 +6,7 @@ from typing import Any
 
 from exhume.errors import UsageError
 from exhume.fleet.waves import Result
+from exhume.host.quantities import SECOND, duration
 from exhume.text import decode, from_json, printable
 
 _PROOF = "exhume.proof/"  # of any version: nodes may run another exhume, and all have `passed`
@@ -29,7 +30,7 @@ def run(command: list[str], node: str, timeout_s: float) -> Result:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        return Result(node, "failed", f"it did not end within {timeout_s:,.0f} s")
+        return Result(node, "failed", f"it did not end within {duration(timeout_s * SECOND)}")
     except OSError as error:
         return Result(node, "failed", f"{command[0]} cannot be run: {error.strerror}")
     return judged(node, done.returncode, done.stdout[-_MOST:], done.stderr[-_MOST:])

@@ -6,6 +6,7 @@ from exhume.cluster.document import Document, list_in, text_in, within
 from exhume.fleet.waves import Result
 from exhume.fleet.waves_command import judged
 from exhume.fleet.waves_job import MEMORY_MIB
+from exhume.host.quantities import MIB, SECOND, duration, size
 from exhume.text import printable
 
 # What a container that does not begin is said to wait for (kubelet, pkg/kubelet/images/types.go and container/sync_result.go):
@@ -65,10 +66,10 @@ def waits_for(pod: Document) -> str:
 def result(node: str, end: Ended, pod: Document | None, log: bytes, timeout_s: float) -> Result:
     """What became of the node: by the exit code of its container, and what it printed."""
     if end.reason == "DeadlineExceeded":
-        return Result(node, "failed", f"it did not end within {timeout_s:,.0f} s and was ended")
+        return Result(node, "failed", f"it did not end within {duration(timeout_s * SECOND)} and was ended")
     terminated = _terminated(pod)
     if text_in(terminated, "reason") == "OOMKilled":
-        return Result(node, "failed", f"it was killed because it used more than {MEMORY_MIB} MiB")
+        return Result(node, "failed", f"it was killed because it used more than {size(MEMORY_MIB * MIB)}")
     code = within(terminated, "exitCode")
     if isinstance(code, int) and not isinstance(code, bool):
         # A Job that the cluster calls complete and a container that did not end with 0 cannot both be: the worse is believed.

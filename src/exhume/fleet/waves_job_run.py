@@ -17,6 +17,7 @@ from exhume.errors import ExhumeError, Refused
 from exhume.fleet.waves import Result
 from exhume.fleet.waves_job import JOB_RIGHTS, KEEP_S, NODE_RIGHTS, Asked, manifest, name
 from exhume.fleet.waves_job_pod import begun, ended, result, stuck, waits_for
+from exhume.host.quantities import SECOND, duration
 from exhume.text import printable
 
 POLL_S = 2.0
@@ -106,11 +107,13 @@ class _Run:
             if pod is not None and (why := stuck(pod)):
                 return self._given_up(f"its container cannot begin: {why}")
             if pod is None and not running and waited > NO_POD_S:
-                return self._given_up(f"the cluster made no pod of it within {NO_POD_S:.0f} s{self._said(uid)}")
+                return self._given_up(f"the cluster made no pod of it within {duration(NO_POD_S * SECOND)}{self._said(uid)}")
             if pod is not None and not running and waited > BEGIN_S:
-                return self._given_up(f"it did not begin within {BEGIN_S:.0f} s: {waits_for(pod)}")
+                return self._given_up(f"it did not begin within {duration(BEGIN_S * SECOND)}: {waits_for(pod)}")
             if self._clock.now() > last:
-                return self._given_up(f"it did not end within {self._asked.timeout_s:,.0f} s, and the cluster did not end it")
+                return self._given_up(
+                    f"it did not end within {duration(self._asked.timeout_s * SECOND)}, and the cluster did not end it"
+                )
             self._clock.sleep(POLL_S)
 
     def _read(self, found: Result) -> Result:
@@ -120,7 +123,7 @@ class _Run:
             except ExhumeError:  # it is done, and the cluster deletes it after KEEP_S by itself
                 return found
             return found
-        left = f"the Job {self._name} is left for {KEEP_S // 60} minutes"
+        left = f"the Job {self._name} is left for {duration(KEEP_S * SECOND)}"
         return Result(found.node, found.outcome, f"{found.said}; {left}")
 
     def _given_up(self, why: str) -> Result:

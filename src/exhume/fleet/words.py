@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exhume.fleet.cohorts_facts import Condition
-from exhume.fleet.dose import DAY_S, Dose
+from exhume.fleet.dose import Dose
 from exhume.fleet.model import Fact, Node
+from exhume.host.quantities import SECOND, duration
 from exhume.text import printable
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _MOST_NAMED = 4
 
 def condition(each: Condition) -> str:
     if each.fact == "uptime_s" and isinstance(each.value, float):
-        return f"the node is up for {each.operator} {each.value / DAY_S:.1f} days"
+        return f"the node is up for {each.operator} {duration(each.value * SECOND)}"
     return f"{printable(each.fact, _LONGEST)} {each.operator} {value(each.value)}"
 
 
@@ -90,7 +91,7 @@ def dose(found: Dose) -> str:
             f"zombies grow {line.value:,.0f} a day since boot ({line.low:,.0f} to {line.high:,.0f}, by {found.nodes:,} nodes)"
         )
     if found.sick_from_s is not None:
-        parts.append(f"nodes are sick from {found.sick_from_s / DAY_S:.1f} days of uptime on")
+        parts.append(f"nodes are sick from {duration(found.sick_from_s * SECOND)} of uptime on")
     if found.reboots and found.reset > found.reboots / 2:
         parts.append(f"a reboot resets it ({found.reset:,} of {found.reboots:,} seen)")
     elif found.reboots:

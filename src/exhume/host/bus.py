@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from exhume.errors import NotPresent, Unreadable
+from exhume.host.quantities import SECOND, compared, duration, size
 from exhume.host.root import Root
 from exhume.text import decode, printable
 
@@ -125,10 +126,10 @@ class Bus:
     def receive(self) -> Reply:
         """The next message, whichever it is."""
         while True:
-            size = message_size(self._buffer)
-            if size and len(self._buffer) >= size:
-                raw = bytes(self._buffer[:size])
-                del self._buffer[:size]
+            length = message_size(self._buffer)
+            if length and len(self._buffer) >= length:
+                raw = bytes(self._buffer[:length])
+                del self._buffer[:length]
                 self._left()  # a peer that floods us must not keep us from looking at the clock
                 return parse(raw)
             self._buffer += self._receive_some(1 << 16)
@@ -159,10 +160,11 @@ def message_size(head: bytes | bytearray) -> int:
     if order is None or head[3] != 1:
         raise Unreadable(_NO_DBUS)
     body, fields = struct.unpack_from(order + "I4xI", head, 4)
-    size = int(16 + (fields + 7 & ~7) + body)
-    if size > LARGEST_MESSAGE:
-        raise Unreadable(f"the D-Bus server sends a message of {size} bytes, more than {LARGEST_MESSAGE} are refused")
-    return size
+    length = int(16 + (fields + 7 & ~7) + body)
+    if length > LARGEST_MESSAGE:
+        sent, most = compared(size, length, LARGEST_MESSAGE)
+        raise Unreadable(f"the D-Bus server sends a message of {sent}, more than {most} are refused")
+    return length
 
 
 def _empty_struct(fields: bytes) -> bool:
@@ -220,7 +222,7 @@ def connected(root: Root, deadline: float) -> Iterator[Bus]:
                     raise Unreadable(f"the D-Bus server did not let us in: {complaint(hello)}")
             yield bus
         except TimeoutError:
-            raise Unreadable(f"no answer over D-Bus within {DEADLINE_S} s") from None
+            raise Unreadable(f"no answer over D-Bus within {duration(DEADLINE_S * SECOND)}") from None
         except OSError as error:
             raise Unreadable(f"D-Bus failed: {os.strerror(error.errno or 0)}") from None
 

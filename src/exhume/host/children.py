@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from exhume.host.quantities import SECOND, duration, size
 from exhume.python import python
 from exhume.text import decode, printable
 
@@ -106,14 +107,14 @@ class Run:
                     if not chunk:
                         waiting.unregister(key.fileobj)
                 if len(output) > self._largest:
-                    raise ChildFailed(f"it printed more than {self._largest:,} bytes")
+                    raise ChildFailed(f"it printed more than {size(self._largest)}")
                 del said[:-_KEPT]
                 if left <= 0:
-                    raise ChildFailed(f"it took more than {self._timeout_s:g} s")
+                    raise ChildFailed(f"it took more than {duration(self._timeout_s * SECOND)}")
         try:
             child.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise ChildFailed(f"it took more than {self._timeout_s:g} s") from None
+            raise ChildFailed(f"it took more than {duration(self._timeout_s * SECOND)}") from None
         return bytes(output), bytes(said)
 
 

@@ -17,7 +17,7 @@ from typing import Final, Self
 from exhume import budget
 from exhume.errors import UsageError
 from exhume.host.paths import LONGEST, decode, encode, open_in, reopen, resolve
-from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, beyond, complain
 from exhume.text import from_path, printable
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
@@ -103,9 +103,9 @@ class Directory:
     def read(self, path: str, largest: int = LARGEST) -> bytes | None:
         try:
             with self.opened(path) as fd:
-                size = os.fstat(fd).st_size
-                if size > largest >= LARGEST:
-                    self._say(f"{_shown(path)} has {size:,} bytes; its first {largest:,} were read.")
+                length = os.fstat(fd).st_size
+                if length > largest >= LARGEST:
+                    self._say(f"{_shown(path)} has {beyond(length, largest)}")
                 return _content(fd, largest)
         except NotRegular:
             return None

@@ -6,6 +6,8 @@ Nothing outside of it is ever opened: links are followed as a process in that ro
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from exhume.host.quantities import compared, size
+
 LARGEST = 1 << 20
 """The largest file that is taken in: unit files, crontabs and manifests are far below it."""
 
@@ -59,3 +61,9 @@ def complain(troubles: list[str], sentence: str) -> None:
         troubles.append(sentence)
     elif len(troubles) == MOST_TROUBLES and sentence not in troubles:
         troubles.append("More could not be read than is listed here.")
+
+
+def beyond(length: int, read: int) -> str:
+    """Of a file that is too large: what it has, and what was read of it."""
+    whole, part = compared(size, length, read)
+    return f"{whole}; its first {part} were read."

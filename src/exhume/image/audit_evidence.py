@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exhume.host.programs import services
+from exhume.host.quantities import DAY_S, SECOND, counted, duration
 from exhume.host.service import Service
 from exhume.image.policy import Listed
 from exhume.sources.unit_life import Life
@@ -13,7 +14,6 @@ from exhume.text import printable
 LOOPING_RESTARTS = 3
 """As many restarts that systemd has counted make a loop, if the last was a moment ago."""
 LOOPING_S = 120.0
-DAY_S = 86_400.0
 IDLE_CPU_S_A_DAY = 1.0
 """What a daemon that waits for a connection which never comes may use: a timer here and there."""
 
@@ -92,10 +92,9 @@ def idleness(service: Service, known: Known) -> Iterator[str]:
     """What a live node shows of it not being used. No proof by itself."""
     life, sockets = known.life, known.sockets
     if sockets is not None and sockets.listening and not in_use(known):
-        count = len(sockets.listening)
-        yield f"nobody was connected to the {count} socket{'s' * (count > 1)} that it listens on"
+        yield f"nobody was connected to the {counted(len(sockets.listening), 'socket')} that it listens on"
     if life is not None and life.active == "failed":
-        yield f"it has failed{lasting(life.since_s)} and does not run"
+        yield f"it has failed{lasting(life)} and does not run"
 
 
 def proven_idle(service: Service, known: Known) -> str:
@@ -104,7 +103,7 @@ def proven_idle(service: Service, known: Known) -> str:
     if life is None or known.unseen or in_use(known) or not service.name.endswith(".service"):
         return ""
     if life.active == "failed" and life.since_s >= DAY_S and service.state in ("enabled", "enabled-runtime", "linked"):
-        return f"it has been failed{lasting(life.since_s)}, {ending(life) or 'not running'}, and nothing has missed it"
+        return f"it has been failed{lasting(life)}, {ending(life) or 'not running'}, and nothing has missed it"
     if life.active != "active" or life.since_s < DAY_S or life.cpu_s < 0 or sockets is None or not sockets.listening:
         return ""
     if sockets.outgoing or any(not _anybodys(name) for name in sockets.talks_to):
@@ -115,8 +114,8 @@ def proven_idle(service: Service, known: Known) -> str:
     count = len(sockets.listening)
     whose = "its one socket" if count == 1 else f"any of its {count} sockets"
     return (
-        f"nobody has ever connected to {whose}, and in{lasting(life.since_s).removeprefix(' for')} it has used "
-        f"{life.cpu_s:.1f} s of CPU time"
+        f"nobody has ever connected to {whose}, and in {duration(life.since_s * SECOND)} it has used "
+        f"{duration(life.cpu_s * SECOND)} of CPU time"
     )
 
 
@@ -127,14 +126,8 @@ def names(names: tuple[str, ...] | list[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def lasting(seconds: float) -> str:
-    if seconds < 0:
-        return ""
-    for size, name in ((DAY_S, "day"), (3600.0, "hour"), (60.0, "minute")):
-        if seconds >= size:
-            count = int(seconds / size)
-            return f" for {count:,} {name}{'s' * (count > 1)}"
-    return f" for {seconds:.0f} s"
+def lasting(life: Life) -> str:
+    return f" for {duration(life.since_s * SECOND)}" if life.since_s >= 0 else ""
 
 
 def _anybodys(unit: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from exhume.host.quantities import SECOND, counted, duration
 from exhume.host.service import Service
 from exhume.image.audit_evidence import Known, crash_loop, idleness, in_use, lasting, looping, names, proven_idle
 from exhume.image.audit_scope import TRIGGERS, part_of_boot, runs
@@ -124,12 +125,11 @@ def _evidence(service: Service, known: Known) -> Iterator[str]:
     if service.kind in PODS:
         yield from service.notes[:3]
     if known.life is not None:
-        cpu = f", {known.life.cpu_s:,.1f} s of CPU time" if known.life.cpu_s >= 0 else ""
-        yield f"it is {printable(known.life.active)} ({printable(known.life.sub)}){lasting(known.life.since_s)}{cpu}"
+        cpu = f", {duration(known.life.cpu_s * SECOND)} of CPU time" if known.life.cpu_s >= 0 else ""
+        yield f"it is {printable(known.life.active)} ({printable(known.life.sub)}){lasting(known.life)}{cpu}"
         yield from idleness(service, known)
     if known.sockets is not None and known.sockets.outgoing:
-        count = known.sockets.outgoing
-        yield f"it has {count:,} connection{'s' * (count > 1)} to other machines"
+        yield f"it has {counted(known.sockets.outgoing, 'connection')} to other machines"
 
 
 def _alone(service: Service) -> Iterator[str]:

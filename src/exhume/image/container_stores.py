@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from exhume.host.quantities import size
 from exhume.host.tree import Tree, complain
 from exhume.image import bolt
 from exhume.image.sqlite import Database
@@ -58,7 +59,7 @@ def _bolt(tree: Tree, path: str) -> bolt.Bolt | None:
     if entry is None or entry.kind != "file":
         return None
     if entry.size > bolt.LARGEST:
-        complain(tree.troubles, f"{path} has {entry.size:,} bytes, more than are read.")
+        complain(tree.troubles, f"{path} has {size(entry.size)}, more than are read.")
         return None
     try:
         return bolt.Bolt(tree.read(path, bolt.LARGEST) or b"")

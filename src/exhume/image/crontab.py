@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exhume.host.commands import shown
+from exhume.host.quantities import DAY, MINUTE, duration
 from exhume.text import decode
 
 # special strings of crontab(5); entry.c of cronie and of Debian's cron
@@ -114,8 +115,8 @@ def anacron_jobs(text: bytes) -> Iterator[Job | Mistake]:
         if len(words) < 4 or not (period in PERIODS or _is_number(period)) or not _is_number(delay):
             yield Mistake(number, "it is not a period, a delay, an identifier and a command")
             continue
-        when = period if period.startswith("@") else f"every {period} days"
-        yield Job(number, f"{when}, {delay} minutes late", "root", shown(words[3]))
+        when = period if period.startswith("@") else f"every {duration(float(period) * DAY)}"
+        yield Job(number, f"{when}, {duration(float(delay) * MINUTE)} late", "root", shown(words[3]))
 
 
 def _is_number(text: str) -> bool:

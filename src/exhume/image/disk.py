@@ -6,7 +6,7 @@ from typing import Final
 
 from exhume.errors import ExhumeError, UsageError
 from exhume.host.paths import LONGEST, decode, resolve
-from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, beyond, complain
 from exhume.image.blocks import Blocks, Part, blocks_of
 from exhume.image.ext4 import MOUNT, ROOT, Ext4, Inode, is_ext
 from exhume.image.partitions import partitions
@@ -76,7 +76,7 @@ class Disk:
         if found is None or found[1].kind != "file":
             return None
         if found[1].size > largest >= LARGEST:
-            self._say(path, f"has {found[1].size:,} bytes; its first {largest:,} were read.")
+            self._say(path, f"has {beyond(found[1].size, largest)}")
         try:
             return self._files.content(self._files.inode(self._number(found[0])), largest)
         except Damaged as error:

@@ -6,6 +6,7 @@ document that would be enormous when written out (a "billion laughs") stays as s
 
 from typing import Any
 
+from exhume.host.quantities import size
 from exhume.text import from_json as read_json
 
 LARGEST = 1 << 20
@@ -30,7 +31,7 @@ def parse(text: bytes) -> Any:
 
 def from_json(text: bytes) -> Any:
     if len(text) > LARGEST:
-        raise Malformed(f"it has more than {LARGEST:,} bytes")
+        raise Malformed(f"it has more than {size(LARGEST)}")
     try:
         return read_json(text)
     except ValueError as error:
@@ -39,7 +40,7 @@ def from_json(text: bytes) -> Any:
 
 def from_yaml(text: bytes) -> Any:
     if len(text) > LARGEST_YAML:
-        raise Malformed(f"it has more than {LARGEST_YAML:,} bytes")
+        raise Malformed(f"it has more than {size(LARGEST_YAML)}")
     import yaml
 
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from exhume.host.paths import decode, resolve
+from exhume.host.quantities import size
 from exhume.host.tree import MOST_NAMES, Entry, complain
 
 MOST_KEPT: Final = 128 << 20
@@ -141,12 +142,12 @@ class Budget:
     def rest(self, name: bytes) -> bool:
         return self._take(len(name) + 3, False)
 
-    def _take(self, size: int, matters: bool) -> bool:
-        if self._left - size < (0 if matters else self._most // 2):
+    def _take(self, more: int, matters: bool) -> bool:
+        if self._left - more < (0 if matters else self._most // 2):
             what = "files that matter" if matters else "names"
-            complain(self.troubles, f"It holds more {what} than {self._most >> 20:,} MB of memory keep; the rest was left out.")
+            complain(self.troubles, f"It holds more {what} than {size(self._most)} of memory keep; the rest was left out.")
             return False
-        self._left -= size
+        self._left -= more
         return True
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from exhume.diagnosis.findings import crash_loop, memcg_leak
 from exhume.diagnosis.findings.churn import churned, within
 from exhume.diagnosis.findings.crash_loop import CrashLoop
-from exhume.diagnosis.findings.leak_places import LeakPlace, counted
+from exhume.diagnosis.findings.leak_places import LeakPlace, zombie_counts
 from exhume.diagnosis.findings.memcg_leak import MemcgLeak
 from exhume.diagnosis.findings.model import of
 from exhume.diagnosis.findings.thresholds import Thresholds
@@ -136,7 +136,7 @@ def _sources(recording: Recording, thresholds: Thresholds, options: Options, pla
         return Check(SOURCES, "failed", _said(bad, "source of zombies", "sources of zombies"), len(bad), 0, bad, advice)
     zombies = sum(group.zombies for group in groups)
     if not _walked(recording):
-        counts = counted(recording)
+        counts = zombie_counts(recording)
         if not counts or counts[-1][1] >= thresholds.zombies_baseline:
             return Check(SOURCES, "unknown", f"whose the zombies are cannot be seen: {recording.why_off('zombies')}", limit=0)
         zombies = counts[-1][1]  # too few, all together, for any place to be suspected

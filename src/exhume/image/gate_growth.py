@@ -7,11 +7,11 @@ can be seen, the kernel's count is taken, by its lowest points, which what comes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import pairwise
 
 from exhume.diagnosis.findings.churn import Churned, Group, churned, within
-from exhume.diagnosis.findings.leak_places import LeakPlace, by_events, counted
+from exhume.diagnosis.findings.leak_places import LeakPlace, by_events, zombie_counts
+from exhume.host.quantities import MINUTE, SECOND, counted, duration
 from exhume.image.gate_bound import Bound, needed_s
 from exhume.image.gate_model import Blamed, Check, Options
 from exhume.recording.recording import Recording
@@ -70,7 +70,7 @@ def _spread(groups: list[Group], start: int, end: int) -> bool:
 
 def _by_count(recording: Recording, options: Options) -> Grown | None:
     """The lowest count at the end less the lowest at the beginning: no fewer than what came in between and stayed."""
-    counts = counted(recording)
+    counts = zombie_counts(recording)
     if not counts:
         return None
     first, last = counts[0][0] + round(options.settle_s * 1e9), counts[-1][0]
@@ -130,8 +130,8 @@ def check(grown: Grown | str, total: int | None, options: Options, places: list[
         return Check(NAME, "unknown", "the soak was too short to say anything of growth: give it more time with --for")
     headroom = room(total, options)
     rate = 60 * bound.upper_per_s
-    life, brings = duration(options.life_s), bound.most_in(options.life_s)
-    came = f"{bound.seen:,} new zombie{'s' * (bound.seen != 1)} in {duration(bound.seconds)}, by {grown.source}"
+    life, brings = duration(options.life_s * SECOND), bound.most_in(options.life_s)
+    came = f"{counted(bound.seen, 'new zombie')} in {duration(bound.seconds * SECOND)}, by {grown.source}"
     measured, limit = round(brings), round(headroom)
     if shown(grown, options, headroom) or places:
         least = round(bound.fewest_in(options.life_s))
@@ -142,14 +142,14 @@ def check(grown: Grown | str, total: int | None, options: Options, places: list[
         return Check(NAME, "failed", said, least, limit, tuple(blamed(*one, options) for one in places), HELP)
     if bound.seen >= FEWEST and not grown.steady:
         came += ", at once and not all along"
-    nothing = f"{duration(bound.seconds)} without a new zombie exclude" if not bound.seen else f"{came}. That excludes"
+    nothing = f"{duration(bound.seconds * SECOND)} without a new zombie exclude" if not bound.seen else f"{came}. That excludes"
     said = f"{nothing} no leak slower than {rate_said(rate)} a minute ({options.confidence}), "
     said += f"which would bring {brings:,.0f} in {life}"
     if brings <= headroom:
         return Check(NAME, "passed", f"{said}: there is room for {headroom:,.0f}", measured, limit, help=HELP)
     judged = needed_s(options.life_s, headroom, options.alpha) / (1 if grown.source == EVENTS else 1 - 2 * EDGE)
     whole = judged + options.settle_s + SETTLE_NS / 1e9
-    needed = duration(60 * math.ceil(whole / 60))
+    needed = duration(math.ceil(whole / 60) * MINUTE)
     said += f", and there is room for {headroom:,.0f}: this soak cannot promise it. A soak of {needed} without one could"
     return Check(NAME, "warning", said, measured, limit, help=HELP)
 
@@ -163,12 +163,11 @@ HELP = (
 def blamed(place: LeakPlace, grown: Grown, options: Options) -> Blamed:
     subject = place.unit or place.pod or place.path
     rate = 60 * grown.bound.seen / grown.bound.seconds
-    said = (
-        f"{printable(subject)} left {grown.bound.seen:,} zombies in {duration(grown.bound.seconds)}, {rate_said(rate)} a minute"
-    )
+    came = f"{grown.bound.seen:,} zombies in {duration(grown.bound.seconds * SECOND)}"
+    said = f"{printable(subject)} left {came}, {rate_said(rate)} a minute"
     if subject != place.path:
         said += f", at {printable(place.path)}"
-    return Blamed(subject, f"{said}: {rate / 60 * options.life_s:,.0f} in {duration(options.life_s)}")
+    return Blamed(subject, f"{said}: {rate / 60 * options.life_s:,.0f} in {duration(options.life_s * SECOND)}")
 
 
 def room(total: int | None, options: Options) -> float:
@@ -178,18 +177,3 @@ def room(total: int | None, options: Options) -> float:
 
 def rate_said(rate: float) -> str:
     return f"{rate:.2g}" if rate < 10 else f"{rate:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """As people say it: 45 s, 10 min, 2 h 30 min, 14 days."""
-    whole = timedelta(seconds=round(seconds))
-    minutes, hours = whole.seconds // 60 % 60, whole.seconds // 3600
-    if whole < timedelta(minutes=2):
-        return f"{seconds:.3g} s"
-    if whole < timedelta(hours=2):
-        rest = whole.seconds % 60
-        return f"{whole.seconds // 60} min" + (f" {rest} s" if rest and whole.seconds < 600 else "")
-    if whole < timedelta(days=2):
-        hours += 24 * whole.days
-        return f"{hours} h" + (f" {minutes} min" if minutes else "")
-    return f"{whole.days} days" + (f" {hours} h" if hours else "")

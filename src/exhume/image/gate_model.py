@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from exhume.errors import EXIT_CANNOT_JUDGE, EXIT_CRITICAL, EXIT_HEALTHY, EXIT_WARNING
+from exhume.host.quantities import DAY_S
 from exhume.image.gate_bound import ALPHA, Bound
 from exhume.text import from_path
 
 SCHEMA = "exhume.gate/1"
-DAY_S = 86_400.0
 
 Status = Literal["passed", "warning", "failed", "unknown"]
 """A warning is what was not shown to be wrong, and not shown to be right either; unknown is what could not be looked at."""

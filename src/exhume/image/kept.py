@@ -1,7 +1,7 @@
 """An archive that has been read, as a Tree: everything is asked of memory."""
 
 from exhume.host.paths import resolve
-from exhume.host.tree import LARGEST, MOST_NAMES, Entry, complain
+from exhume.host.tree import LARGEST, MOST_NAMES, Entry, beyond, complain
 from exhume.image.folders import Folder, Leaf, find, lookup
 from exhume.image.places import links_matter, wanted
 from exhume.text import from_path, printable
@@ -46,7 +46,7 @@ class Kept:
         content = leaf.content[:largest]
         if leaf.entry.size > len(content) and largest >= LARGEST:
             shown = printable(from_path(path))
-            complain(self.troubles, f"{shown} has {leaf.entry.size:,} bytes; its first {len(content):,} were read.")
+            complain(self.troubles, f"{shown} has {beyond(leaf.entry.size, len(content))}")
         return content
 
     def lacking(self) -> frozenset[str]:

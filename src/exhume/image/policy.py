@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from exhume.errors import UsageError
+from exhume.host.quantities import DAY, ago
 from exhume.host.service import Inventory, Service
 from exhume.image.audit_scope import concerns, kept
 from exhume.text import printable
@@ -184,11 +185,7 @@ def drift(policy: Policy, inventory: Inventory, today: date) -> tuple[Drift, ...
             found.append(Drift("no-owner", listed.name, "nobody is named who answers for it"))
         if there and listed.review is not None and listed.review < today:
             days = (today - listed.review).days
-            found.append(
-                Drift(
-                    "past-review", listed.name, f"it was to be reviewed by {listed.review}, {days:,} day{'s' * (days > 1)} ago"
-                )
-            )
+            found.append(Drift("past-review", listed.name, f"it was to be reviewed by {listed.review}, {ago(days * DAY)}"))
     return tuple(sorted(found, key=lambda one: (DRIFTS.index(one.kind), one.name)))
 
 

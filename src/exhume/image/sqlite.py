@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from exhume.host.quantities import size
 from exhume.host.tree import Tree, complain
 from exhume.text import from_path, printable
 
@@ -57,7 +58,7 @@ class Database:
             return None
         shown = printable(from_path(path))
         if entry.size > LARGEST:
-            complain(tree.troubles, f"{shown} has {entry.size:,} bytes, more than are read.")
+            complain(tree.troubles, f"{shown} has {size(entry.size)}, more than are read.")
             return None
         log = tree.entry(f"{path}-wal")
         if log is not None and log.size:

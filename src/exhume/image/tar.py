@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from exhume.host.quantities import counted
 from exhume.image.streams import Damaged, Limited, Source
 
 BLOCK: Final = 512
@@ -137,7 +138,7 @@ def _member(
 
 def _header(source: Source, size: int) -> bytes:
     if size > _MOST_HEADER:
-        raise Damaged(f"it has a header of {size:,} bytes")
+        raise Damaged(f"it has a header of {counted(size, 'byte')}")
     content = source.read(size)
     padding = -size % BLOCK
     if len(content) < size or source.skip(padding) < padding:

@@ -6,13 +6,14 @@ What it takes to look is loaded when somebody does: whoever only asks whether a 
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from exhume.host.quantities import MILLISECOND
+
 if TYPE_CHECKING:
     from exhume.imports.foreign import File
     from exhume.imports.incoming import Anchor, Wanted
     from exhume.recording.recording import Node
     from exhume.recording.summary import Summary
 
-_MILLISECOND = 1_000_000
 _MAGIC = b"PERFILE2"  # MAGIC of imports/perf_file.py; what begins as others do is refused when it is opened
 
 
@@ -72,7 +73,7 @@ class Glance:
         tell_file(file, offset, brought)
         tell_clock(placed, brought)
         summary = sketch.summary()
-        window = sketch.first // _MILLISECOND * _MILLISECOND, sketch.last + 1
+        window = sketch.first // MILLISECOND * MILLISECOND, sketch.last + 1
         return Looked(self.path, summary, sketch.samples, window, placed.shift, placed.node, placed.about, brought.notes)
 
 

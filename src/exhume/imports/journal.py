@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.imports.incoming import Anchor, Damaged, Input, Lines, Wanted
 from exhume.imports.log_import import LogImport, backwards, forwards, some, wall_at_boot
-from exhume.imports.log_time import SECOND
 from exhume.recording.recording import Node
 from exhume.sources import journal_units
 from exhume.sources.journal_entry import LATEST_USEC, LONGEST_BOOT_USEC, Entry, entry_of, message_of, number, text, unit_entry

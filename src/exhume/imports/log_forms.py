@@ -3,9 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
-from exhume.imports.log_time import MONTHS, SECOND, Calendar, fraction_ns
-
-MINUTE = 60 * SECOND
+from exhume.host.quantities import MINUTE, SECOND
+from exhume.imports.log_time import MONTHS, Calendar, fraction_ns
 
 _MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DELTA = rb"(?: < *-?\d{1,10}\.\d{1,9}>)?"

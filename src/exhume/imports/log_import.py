@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.imports.incoming import Anchor, Axis, Ids, Input, Lines
-from exhume.imports.log_time import SECOND
 from exhume.recording.recording import Labels, Node, Recording
 from exhume.sources.kernel_lines import Joiner
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import MINUTE, SECOND
 from exhume.imports import log_wrapped
 from exhume.imports.incoming import HEAD, Anchor, Damaged, Input, Lines, Wanted
 from exhume.imports.log_forms import (
     COLOUR,
     DECODED,
     DMESG,
-    MINUTE,
     MONOTONIC,
     OF_ANYBODY,
     SYSLOG,
@@ -26,7 +26,7 @@ from exhume.imports.log_forms import (
     unoctal,
 )
 from exhume.imports.log_import import LONGEST, LogImport, backwards, forwards, same_boot, some, wall_at_boot
-from exhume.imports.log_time import SECOND, Calendar, fraction_ns
+from exhume.imports.log_time import Calendar, fraction_ns
 from exhume.recording.recording import Node
 from exhume.sources.kernel_lines import classify, interesting
 from exhume.sources.kernel_log import unescaped

@@ -7,8 +7,8 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 
-SECOND = 1_000_000_000
-_DAY = 86_400 * SECOND
+from exhume.host.quantities import DAY, SECOND
+
 # Within these a moment and a difference of two fit into 64 bits of nanoseconds.
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
 _LEAP = 8
@@ -78,7 +78,7 @@ class Calendar:
         this = datetime.fromtimestamp(min(self._latest_ns // SECOND, 7_000_000_000), UTC).year + 1
         for year in range(this, this - _LEAP - 2, -1):
             found = self.dated(year, month, day, clock, fraction)
-            if found is not None and found <= self._latest_ns + _DAY:
+            if found is not None and found <= self._latest_ns + DAY:
                 return found
         return None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import size
 from exhume.imports import perf_file, perf_layout
 from exhume.imports.incoming import Input, Wanted
 from exhume.imports.perf_file import Described
@@ -80,7 +81,7 @@ class Apart:
         notes = list(self.stream.notes)
         if self.stream.traced and not any("AUXTRACE" in note for note in (*self._described.notes, *notes)):
             notes.append(
-                f"what the processor traced (AUXTRACE, {self.stream.traced:,} bytes) is passed over: only samples are read"
+                f"what the processor traced (AUXTRACE, {size(self.stream.traced)}) is passed over: only samples are read"
             )
         return Known(self._described, self._kernel_at, notes + self.decoder.notes())
 

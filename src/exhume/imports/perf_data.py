@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from exhume.host.quantities import duration
 from exhume.host.root import Root
 from exhume.imports import event_names, perf_end, perf_file, perf_kernel, perf_layout
 from exhume.imports.ahead import ahead, worth_it
@@ -79,7 +80,7 @@ class PerfData:
             self.about["times"] = "made up"
             self.notes.append(
                 "its samples have no time (perf record --per-thread): those are made up, in the order of the file, "
-                f"{step_ns / 1e6:.3g} ms from one to the next"
+                f"{duration(step_ns)} from one to the next"
             )
         if not event.sample & perf_layout.CPU:
             self.notes.append("its samples do not say which CPU they are of (perf record --sample-cpu, or -a): it is -1")

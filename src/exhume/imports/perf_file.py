@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import counted
 from exhume.imports import perf_command, perf_layout
 from exhume.imports.incoming import Damaged, Input
 from exhume.imports.perf_layout import Event, text_of
@@ -115,7 +116,9 @@ def opened(source: Input) -> PerfFile:
     if len(head) < _HEADER.size:
         raise Damaged(f"{source.name} ends at byte {len(head)}, in the middle of its header")
     if size != _HEADER.size:
-        raise Damaged(f"{source.name} has a header of {size} bytes, at byte 8: perf.data has {_HEADER.size}, or {_PIPE_SIZE}")
+        raise Damaged(
+            f"{source.name} has a header of {counted(size, 'byte')}, at byte 8: perf.data has {_HEADER.size}, or {_PIPE_SIZE}"
+        )
     return _opened_file(source, head)
 
 
@@ -169,7 +172,7 @@ def _read_attrs(
     source: Input, described: Described, raw: bytes, each: int, at: int, piece: Callable[[int, int], bytes]
 ) -> None:
     if not 64 + _SECTION.size <= each <= 4096:
-        raise Damaged(f"{source.name} has events of {each} bytes, says byte 16 of its header")
+        raise Damaged(f"{source.name} has events of {counted(each, 'byte')}, says byte 16 of its header")
     for place in range(0, len(raw) - each + 1, each):
         ids_at, ids_size = _SECTION.unpack_from(raw, place + each - _SECTION.size)
         event = perf_layout.parse_event(

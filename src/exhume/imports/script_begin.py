@@ -4,9 +4,10 @@ import os
 import time
 from typing import NamedTuple
 
+from exhume.host.quantities import SECOND
 from exhume.imports import event_names, script_clock, script_events, script_frames, script_header, script_sample
 from exhume.imports.incoming import Anchor, Input
-from exhume.imports.script_clock import SECOND, Since
+from exhume.imports.script_clock import Since
 
 RECORDS = b"PERF_RECORD_"  # perf script --show-task-events and its like: no samples
 _END = 1 << 16

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints
 
-SECOND = 1_000_000_000
 CLOCK = re.compile(rb"\d{1,10}\.(?:\d{6}|\d{9})", re.ASCII)
 Since = Literal["boot", "first", "before"]
 _LATEST = 9_000_000_000  # seconds: what 63 bits hold as nanoseconds, rounded down

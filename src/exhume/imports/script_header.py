@@ -4,10 +4,10 @@ import re
 import time
 from dataclasses import dataclass, field
 
+from exhume.host.quantities import SECOND
 from exhume.imports import perf_command
 from exhume.text import decode
 
-SECOND = 1_000_000_000
 _FENCE = b"# ========"
 _LINE = re.compile(rb"# ?([a-z][a-z ]{0,30}?) *: ?(.*)", re.ASCII)
 _EVENT = re.compile(r"name = ([^,]+),")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from exhume.diagnosis.report import Report, Verdict
 from exhume.diagnosis.report import from_json as report_of
 from exhume.errors import ExhumeError, UsageError
+from exhume.host.quantities import SECOND, compact
 from exhume.lab.held import Held, held
 from exhume.lab.scenario import Felt, Scenario, Settings, Truth, passing
 from exhume.lab.workshop import Lab
@@ -82,7 +83,7 @@ class Recorder:
 
     def __init__(self, path: Path, log_root: Path) -> None:
         command = python("-m", "exhume", "record", str(path), "--on", "any", "--json", "--log-root", str(log_root))
-        command += ["--budget", "512MiB", "--for", f"{_LONGEST_S}s"]
+        command += ["--budget", "512MiB", "--for", compact(_LONGEST_S * SECOND)]
         self._errors: list[str] = []
         self._ready = threading.Event()
         self._printed: list[tuple[float, Report]] = []

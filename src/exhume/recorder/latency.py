@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.kernel.bpf import Btf, unavailable
 from exhume.kernel.clock import Clock
@@ -35,7 +36,6 @@ if TYPE_CHECKING:  # imported where they are used: a check that finds nothing ne
     from exhume.recorder.latency_probes import LatencyProbes
     from exhume.sources.sampling.offenders import Offenders
 
-SECOND: Final = 1_000_000_000
 DISCOVER_NS: Final = 2 * SECOND
 NICE: Final = -15
 # The sources that it tells of.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.recorder.latency_rows import Counted, Totals, add_rows, add_timeouts, collected, of_rare, of_windows
 from exhume.recording.recording import Node, Recording
@@ -19,7 +20,6 @@ from exhume.sources.latency.hot import Hot
 from exhume.sources.latency.rare import Rare
 
 WINDOWS, RARE = "latency-windows", "latency-reclaim"
-SECOND = 1_000_000_000
 SHORTEST = 20_000_000
 # Two looks at least come before the first probe.
 FIRST_NS = 150_000_000
@@ -88,8 +88,8 @@ class LatencyProbes(threading.Thread):
         try:
             self._hot = Hot() if self._window_ns else None
             always = self._window_ns >= self._every_ns
-            shorter = f", the run queue {RUN_QUEUE_NS / 1e6:g} ms" if self._window_ns > RUN_QUEUE_NS else ""
-            part = "always" if always else f"{self._window_ns / 1e6:g} ms of each {self._every_ns / 1e9:g} s{shorter}"
+            shorter = f", the run queue {duration(RUN_QUEUE_NS)}" if self._window_ns > RUN_QUEUE_NS else ""
+            part = "always" if always else f"{duration(self._window_ns)} of each {duration(self._every_ns)}{shorter}"
             if self._hot is not None:
                 self._part = (Note(part),)
         except Unreadable as error:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from exhume.host.quantities import MILLISECOND, milliseconds
 from exhume.recording.recording import Labels, labels
 from exhume.sources.latency.stalls import Holder, Stall
 
@@ -61,8 +62,7 @@ def in_interrupt(stack: tuple[str, ...]) -> str:
 def message(told: Told) -> str:
     """A stall in a sentence."""
     stall = told.stall
-    ms = told.length_ns / 1e6
-    late = f"{ms:,.0f} ms" + ("" if told.over else " and lasts")
+    late = milliseconds(told.length_ns / MILLISECOND) + ("" if told.over else " and lasts")
     if stall.what == "napi":
         what = f"{stall.device or 'a network device'} was due to be polled on core {stall.core} for {late}"
     elif stall.what == "softirq":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from exhume.host.cgroups import Tree
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.recorder.latency import Options as LatencyOptions
 from exhume.sources.cgroup_dirs import CgroupDirs
@@ -27,7 +28,6 @@ from exhume.sources.units import Units
 from exhume.sources.vmstat import Vmstat
 from exhume.sources.zombies import Zombies
 
-SECOND = 1_000_000_000
 # Fewer zombies than these are counted and not named.
 FEW = 100
 # Sources that follow a stream: they know how far they have come. One that starts over would read again what was, or miss what

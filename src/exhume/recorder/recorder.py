@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from exhume.errors import Unreadable
 from exhume.host.cgroups import Tree
+from exhume.host.quantities import duration
 from exhume.host.root import Root
 from exhume.kernel.clock import Anchor, Clock
 from exhume.recorder import own
@@ -447,7 +448,7 @@ class Anchors:
         anchor = self._clock.anchor()
         rows.add_anchor(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
         if (step := self.step(anchor)) is not None:
-            message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {abs(step) / 1e9:.3f} s"
+            message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {duration(abs(step))}"
             rows["events"].add(anchor.perf_ns, "clock-step", "clock", "info", message, labels(step_ns=step))
 
     def step(self, anchor: Anchor) -> int | None:

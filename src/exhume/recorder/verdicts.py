@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exhume.errors import UsageError
 from exhume.host.children import leashed
+from exhume.host.quantities import SECOND, compact, duration
 from exhume.python import python
 from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.trigger import Incident
@@ -130,7 +131,9 @@ class Agenda:
 def diagnose_command(directory: str, policy: Policy, config: str | None) -> list[str]:
     """What prints the report on the last minute of a recording. Readers that come once a minute are in it for sure; zombies by
     name may be older, and are looked for in what was recorded before."""
-    command = python("-m", "exhume", "diagnose", directory, f"--from=-{policy.verdict_window_s:.0f}s", "--json")
+    command = python(
+        "-m", "exhume", "diagnose", directory, f"--from=-{compact(round(policy.verdict_window_s) * SECOND)}", "--json"
+    )
     return command + (["--config", config] if config else [])
 
 
@@ -233,7 +236,7 @@ class Verdicts(Generic[R]):
                 printed, said = child.communicate(timeout=self._policy.verdict_timeout_s)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise ValueError(f"it took more than {self._policy.verdict_timeout_s:.0f} s") from None
+                raise ValueError(f"it took more than {duration(self._policy.verdict_timeout_s * SECOND)}") from None
         try:
             return self._read(from_json(printed))
         except (ValueError, UsageError):

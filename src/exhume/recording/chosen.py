@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording import plain
 from exhume.recording.arrays import among, unique
 from exhume.recording.chapters import ChapterReader
@@ -14,7 +15,7 @@ from exhume.recording.plain import Columns
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Recording
 from exhume.recording.schema import TABLES
-from exhume.recording.summary import CLASSES, SECOND, Summary, between, join, summarise
+from exhume.recording.summary import CLASSES, Summary, between, join, summarise
 
 _IDLE = CLASSES.index("idle")
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from exhume import budget
 from exhume.errors import ExhumeError
+from exhume.host.quantities import MILLISECOND, size
 from exhume.recording.recording import Node
 from exhume.recording.schema import TABLES, VERSION
 from exhume.text import from_json, printable
@@ -31,7 +32,6 @@ TEMPORARY = "tmp-"
 DICTIONARIES = ("frames", "stacks", "threads")
 LARGEST_TEXT = 1 << 20
 """Bytes of recording.json, chapter.json and pinned: each has less than a few thousand."""
-MILLISECOND = 1_000_000
 LATE_NS = 2_000_000_000
 """Rows may come late: samples wait in their ring, lines in the journal. So far beyond its name a segment is looked into."""
 
@@ -159,5 +159,5 @@ def _document(path: str) -> Any:
     """Raises OSError or ValueError."""
     raw = budget.read(path, LARGEST_TEXT, regular=True)
     if len(raw) > LARGEST_TEXT:
-        raise ValueError(f"{os.path.basename(path)} is larger than {LARGEST_TEXT >> 20} MiB")
+        raise ValueError(f"{os.path.basename(path)} is larger than {size(LARGEST_TEXT)}")
     return from_json(raw)

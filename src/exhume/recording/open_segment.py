@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from exhume.host.quantities import MILLISECOND
 from exhume.recording import arrow, files, layout
 
 
@@ -14,7 +15,7 @@ class OpenSegment:
     def __init__(self, chapter: str, begin_ms: int) -> None:
         self.chapter = os.path.basename(chapter)
         self.name = layout.open_name(begin_ms)
-        self.begin = begin_ms * layout.MILLISECOND
+        self.begin = begin_ms * MILLISECOND
         self.size = 0
         self._pinned = False
         self._path = os.path.join(chapter, self.name)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exhume.host.quantities import MILLISECOND
 from exhume.recording import arrow, files, layout, parquet, plain
 from exhume.recording.arrays import unique
 from exhume.recording.dictionaries import classes_of, joined
@@ -90,7 +91,7 @@ def _groups(rows: int, each: int) -> list[int]:
 
 def _write(tables: dict[str, Columns], pinned: bytes | None, start: int, at: int, damaged: list[str]) -> Sealed:
     end = _end(tables, start)
-    name = layout.sealed_name(start // layout.MILLISECOND, end // layout.MILLISECOND)
+    name = layout.sealed_name(start // MILLISECOND, end // MILLISECOND)
     temporary = layout.TEMPORARY + name
     files.remove_segment(temporary, at)
     os.mkdir(temporary, 0o700, dir_fd=at)
@@ -125,7 +126,7 @@ def _end(tables: dict[str, Columns], start: int) -> int:
     """A whole millisecond after the newest row; by the tables that tell the time as it goes, where there are any."""
     clocks = [tables[table]["time"] for table in _CLOCKS if table in tables] or [one["time"] for one in tables.values()]
     newest = max(int(times.max()) for times in clocks)
-    return max(newest // layout.MILLISECOND + 1, start // layout.MILLISECOND + 1) * layout.MILLISECOND
+    return max(newest // MILLISECOND + 1, start // MILLISECOND + 1) * MILLISECOND
 
 
 def order_of(table: str, columns: Columns) -> Ints:

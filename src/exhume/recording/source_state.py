@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
 
+from exhume.host.quantities import MILLISECOND, duration, milliseconds
 from exhume.record import record
 from exhume.text import from_json
 
@@ -204,11 +205,11 @@ def sentence(reason: Reason) -> str:
         case Weaker(instead, because):
             return f"weaker, from {instead}: {because}"
         case Gap(gap_ms):
-            return f"looked {gap_ms:,} ms apart at worst: a stall shorter than that may have been missed"
+            return f"looked {milliseconds(gap_ms)} apart at worst: a stall shorter than that may have been missed"
         case Failed(message) | Absent(message):
             return message
         case Timeout(timeout_ms):
-            return f"no answer within {timeout_ms / 1000:.1f} s"
+            return f"no answer within {duration(timeout_ms * MILLISECOND)}"
         case NotRequested():
             return "not asked for"
         case Bug(error):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints
 
-SECOND = 1_000_000_000
 OFFSETS = 50  # parts of a second
 CLASSES = ("idle", "user", "system", "softirq", "irq")
 _IDLE = CLASSES.index("idle")

@@ -12,6 +12,7 @@ from typing import Any
 
 from exhume import __version__
 from exhume.errors import ExhumeError, Refused
+from exhume.host.quantities import MILLISECOND
 from exhume.recording import arrow, files, layout
 from exhume.recording.carry import Carry
 from exhume.recording.chapters import next_ids
@@ -250,7 +251,7 @@ class Writer:
             self._restore()
             self._begin_chapter(rows, newest)
         if self._segment is None:
-            begin = self._free(oldest) if back else max(max(oldest, self._newest) // layout.MILLISECOND, self._begin_ms + 1, 0)
+            begin = self._free(oldest) if back else max(max(oldest, self._newest) // MILLISECOND, self._begin_ms + 1, 0)
             self._begin_ms = max(begin, self._begin_ms)
             self._segment = OpenSegment(self._chapter_path, begin)
             self._begun.add(begin)
@@ -261,7 +262,7 @@ class Writer:
     def _free(self, oldest: int) -> int:
         """When a segment of rows that go back begins, in milliseconds: what is older than its begin would not be found, and its
         begin is its name, of which a chapter has one."""
-        begin = after = max(oldest // layout.MILLISECOND, 0)
+        begin = after = max(oldest // MILLISECOND, 0)
         while begin in self._begun and begin:
             begin -= 1
         while begin in self._begun:

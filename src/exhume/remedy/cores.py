@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.errors import Refused, Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.remedy.child import Child
 from exhume.sources.facts import online_cpus
@@ -34,8 +35,8 @@ class Cores:
             one = len(self.starved) == 1
             raise Refused(
                 f"not purged: core{'' if one else 's'} {names} {'has' if one else 'have'} not run our task for "
-                f"{STARVED_S:g} s, twice. The kernel may have to wait for {'it' if one else 'them'} (lru_add_drain_all). "
-                "exhume check shows what holds a core; purge again when it is free"
+                f"{duration(STARVED_S * SECOND)}, twice. The kernel may have to wait for {'it' if one else 'them'} "
+                "(lru_add_drain_all). exhume check shows what holds a core; purge again when it is free"
             )
 
 

@@ -13,6 +13,7 @@ from exhume.diagnosis.findings.held import stack_of
 from exhume.diagnosis.findings.kernel_work import FLUSH, WALK
 from exhume.diagnosis.findings.sampled import by_core, period_ns
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, compared, duration
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, CriterionId, Status
 from exhume.remedy.criteria_count import many
@@ -78,7 +79,7 @@ def walks(before: Recording | None, after: Recording, thresholds: Thresholds) ->
         return Criterion("walks", "cause", "failed", was, now.a_minute, _UNIT, limit, None, because)
     if len(now.windows) < _FEWEST:
         return _too_short("walks", was, now)
-    because = f"none that matters in {len(now.windows) * WINDOW_NS / 1e9:.0f} s of samples"
+    because = f"none that matters in {duration(len(now.windows) * WINDOW_NS)} of samples"
     return Criterion("walks", "cause", "passed", was, now.a_minute, _UNIT, limit, None, because)
 
 
@@ -102,7 +103,9 @@ def bursts(before: Recording | None, after: Recording, thresholds: Thresholds) -
         if others.status != "passed" or not known:
             return others
         if rest := now.others.held.a_minute:
-            outcome = replace(outcome, because=f"{outcome.because}; {rest:,.1f} s a minute are no walks: another matter")
+            outcome = replace(
+                outcome, because=f"{outcome.because}; {duration(rest * SECOND)} a minute are no walks: another matter"
+            )
     if outcome.status == "failed" and not known and now.every.worst[1].a_minute <= _limit(thresholds):
         because = "it goes on as before, but who walks is seen by stack samples only: these may be something else"
         outcome = Outcome("too-little", None, because)
@@ -122,12 +125,13 @@ def _by_limit(then: "_Full | None", now: "_Full", thresholds: Thresholds) -> Cri
         worse = ranked_lower(then.held.windows, now.held.windows)
         status: Status = "failed" if worse <= 1 - CONFIDENCE else "passed"
         because = "worse than before" if status == "failed" else "no more than before, and no walk over cgroups: another matter"
-        because += f" ({then.held.a_minute:,.1f} → {now.held.a_minute:,.1f} s a minute on all cores, most on core {core})"
+        earlier, later = compared(duration, then.held.a_minute * SECOND, now.held.a_minute * SECOND)
+        because += f" ({earlier} → {later} a minute on all cores, most on core {core})"
         sure = 1 - worse if status == "failed" else None
         return Criterion("bursts", "cause", status, was, worst.a_minute, _UNIT, limit, sure, because)
     above = _above(worst, limit)
     surely = above >= CONFIDENCE
-    because = f"core {core} is full of kernel time for {worst.a_minute:,.1f} s of each minute"
+    because = f"core {core} is full of kernel time for {duration(worst.a_minute * SECOND)} of each minute"
     needed = None if surely else _longer_s(worst)
     status = "failed" if surely else "too-little"
     return Criterion("bursts", "cause", status, was, worst.a_minute, _UNIT, limit, above if surely else None, because, needed)
@@ -149,7 +153,7 @@ def reduced(then: Held, now: Held) -> Outcome:
     """Whether something that was there is over: the windows rank lower, for sure, and what is left is little. It goes on if
     what is left is half of it or more, and for sure more than little."""
     if len(now.windows) < _enough(then):
-        because = f"it was in {then.hit:.0%} of windows of {WINDOW_NS / 1e9:.0f} s before: too few were looked at to miss it"
+        because = f"it was in {then.hit:.0%} of windows of {duration(WINDOW_NS)} before: too few were looked at to miss it"
         return Outcome("too-little", None, because, _enough(then) * WINDOW_NS / 1e9)
     chance = ranked_lower(now.windows, then.windows)
     if now.a_minute <= max(HARMLESS * 60, _OVER * then.a_minute) and chance <= 1 - CONFIDENCE:
@@ -305,5 +309,5 @@ def _criterion(id_: CriterionId, then: Held, now: Held, outcome: Outcome) -> Cri
 
 
 def _too_short(id_: CriterionId, was: float | None, now: Held) -> Criterion:
-    because = f"looked at for {len(now.windows) * WINDOW_NS / 1e9:.0f} s only"
+    because = f"looked at for {duration(len(now.windows) * WINDOW_NS)} only"
     return Criterion(id_, "cause", "too-little", was, now.a_minute, _UNIT, None, None, because, _FEWEST * WINDOW_NS / 1e9)

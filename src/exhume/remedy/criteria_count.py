@@ -2,8 +2,9 @@
 
 from itertools import combinations
 
-from exhume.diagnosis.findings.leak_places import counted
+from exhume.diagnosis.findings.leak_places import zombie_counts
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, duration
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion
 from exhume.remedy.criteria_leak import BLOCK_NS, PART, SHORTEST_S, Leaks, heaps, in_window, leaks, silence_s
@@ -26,7 +27,7 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
         return Criterion("zombies", "cause", "not-seen", was, None, _UNIT, None, None, f"not counted: {after.why_off('memcg')}")
     seconds, last = (now[-1][0] - now[0][0]) / 1e9, now[-1][1]
     if seconds < SHORTEST_S:
-        because = f"counted for {seconds:.0f} s only"
+        because = f"counted for {duration(seconds * SECOND)} only"
         return Criterion("zombies", "cause", "too-little", was, last, _UNIT, None, None, because, SHORTEST_S)
     smallest = _smallest(now)
     grown = smallest[-1] - min(smallest)
@@ -34,11 +35,15 @@ def zombie_count(before: Recording | None, after: Recording, thresholds: Thresho
     allowed = poisson_most(a_minute * seconds / 60, CONFIDENCE)
     least = min(smallest)
     if grown > allowed and _rising(smallest[smallest.index(least) :]):
-        because = f"their number grows: {grown:,} more in {seconds:,.0f} s"
+        because = f"their number grows: {grown:,} more in {duration(seconds * SECOND)}"
         return Criterion("zombies", "cause", "failed", was, last, _UNIT, least + allowed, CONFIDENCE, because)
     if then and _let_go(before, after, then, now):
         return _back(then, last, was, before is not None and before.node.boot_id != after.node.boot_id, thresholds)
-    steady = f"{grown:,} more in {seconds:,.0f} s, which is no growth" if grown > 0 else f"no more in {seconds:,.0f} s"
+    steady = (
+        f"{grown:,} more in {duration(seconds * SECOND)}, which is no growth"
+        if grown > 0
+        else f"no more in {duration(seconds * SECOND)}"
+    )
     needed = silence_s(a_minute, heap=heap)
     if gamma_below(1.0, a_minute * seconds / 60 / heap) < CONFIDENCE:
         because = f"{steady}, but a slow leak may have none in so short a time"
@@ -110,7 +115,7 @@ def _rising(counts: list[int]) -> bool:
 
 def many(recording: Recording, thresholds: Thresholds) -> int:
     """How many zombies there are at last, if that is so many that walks over them take long; else none."""
-    counts = counted(recording)
+    counts = zombie_counts(recording)
     if not counts:
         return 0
     _, zombies, live = counts[-1]

@@ -12,8 +12,9 @@ from itertools import compress
 import numpy as np
 
 from exhume.diagnosis.findings.churn import churned
-from exhume.diagnosis.findings.leak_places import counted
+from exhume.diagnosis.findings.leak_places import zombie_counts
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, counted, duration
 from exhume.recording.recording import Ints, Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
 from exhume.remedy.criteria_looked import recorded
@@ -157,7 +158,7 @@ def by_count(recording: Recording) -> Leaks | None:
 def in_window(recording: Recording) -> list[tuple[int, int]]:
     """(time, zombies of the node), of the recording's own time."""
     start, end = recording.window
-    return [(time, zombies) for time, zombies, _ in counted(recording) if start - BLOCK_NS <= time <= end + BLOCK_NS]
+    return [(time, zombies) for time, zombies, _ in zombie_counts(recording) if start - BLOCK_NS <= time <= end + BLOCK_NS]
 
 
 def leaks(before: Recording | None, after: Recording) -> tuple[Leaks | None, Leaks | None]:
@@ -213,7 +214,7 @@ def leak_rate(before: Recording | None, after: Recording, thresholds: Thresholds
         lower, _ = now.bounds(times)
         status, confidence, needed = "failed", CONFIDENCE, None
         because = f"zombies come elsewhere{_where(elsewhere[:1])}: {lower:,.1f} a minute at least"
-    said = f"{because} ({now.source}, {settled.seconds:,.0f} s)"
+    said = f"{because} ({now.source}, {duration(settled.seconds * SECOND)})"
     shown = harmless if status == "failed" else limit  # what it was held against
     return Criterion("leak-rate", "cause", status, was, settled.rate(times), _UNIT, shown, confidence, said, needed)
 
@@ -225,7 +226,12 @@ def _judged(
     count, minutes, heap = len(times), now.seconds / 60, now.heap(times)
     came = f"{count:,} came{where}" if count else f"none came{where}"
     if now.seconds < SHORTEST_S:
-        return "too-little", None, f"{came}, but {now.seconds:.0f} s are no time for a rate", silence_s(limit, heap=before)
+        return (
+            "too-little",
+            None,
+            f"{came}, but {duration(now.seconds * SECOND)} are no time for a rate",
+            silence_s(limit, heap=before),
+        )
     lower, _ = now.bounds(times)
     if lower > harmless:
         sure = 1 - gamma_below(count / heap, harmless * minutes / heap)
@@ -250,5 +256,5 @@ def _where(places: list[str]) -> str:
     named = [printable(place, 80) for place in places if place != NODE]
     if not named:
         return ""
-    more = f" and {len(named) - 1} other place{'s' * (len(named) > 2)}" if len(named) > 1 else ""
+    more = f" and {counted(len(named) - 1, 'other place')}" if len(named) > 1 else ""
     return f" in {named[0]}{more}"

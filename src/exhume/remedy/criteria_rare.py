@@ -4,6 +4,7 @@ they neither pass nor fail, unless they happen; what is told is how long a silen
 import math
 from collections.abc import Callable
 
+from exhume.host.quantities import HOUR, compared, duration
 from exhume.recording.events import events, lockup_episodes, lockups, nic_resets
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Rare, RareId, Status
@@ -58,9 +59,8 @@ def _rare(id_: RareId, decode: Callable[[Recording], Times], source: str, before
         because = "none before, none now" if was == 0 else "none; how often it was before is not known"
         return Rare(id_, "too-little", was, span, 0, hours, None, because)
     status = "passed" if hours >= needed else "too-little"
-    because = (
-        f"{was} in {_lasting(span or 0)} before; {_lasting(needed)} without one would be no chance, {_lasting(hours)} passed"
-    )
+    enough, passed = compared(duration, needed * HOUR, hours * HOUR)
+    because = f"{was} in {duration((span or 0) * HOUR)} before; {enough} without one would be no chance, {passed} passed"
     return Rare(id_, status, was, span, 0, hours, needed, because)
 
 
@@ -68,9 +68,3 @@ def _happened(recording: Recording, decode: Callable[[Recording], Times]) -> tup
     """The line of each in the window, and how many hours that is. What the kernel log still had from before does not count."""
     start, end = recording.window
     return [line for time, line in decode(recording) if start <= time <= end], (end - start) / 3600e9
-
-
-def _lasting(hours: float) -> str:
-    if hours < 1:
-        return f"{hours * 60:,.0f} min"
-    return f"{hours:,.1f} h" if hours < 48 else f"{hours / 24:,.1f} days"

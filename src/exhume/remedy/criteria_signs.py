@@ -12,6 +12,7 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding, of
 from exhume.diagnosis.findings.rates import rate
 from exhume.diagnosis.findings.stretches import growth
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, duration, milliseconds
 from exhume.recording.events import stalls
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import CONFIDENCE, Criterion, Status
@@ -50,7 +51,9 @@ def restarts(before: Recording | None, after: Recording, thresholds: Thresholds)
     slowest = max((_period_s(loop) or _at_least_s(loop, before) for loop in then if before is not None), default=0.0)
     if seconds < _PERIODS * slowest:
         had = "had" if slowest in known.values() else "may have had"
-        because = f"the loop of before {had} a period of {slowest:.0f} s, and this was {seconds:.0f} s"
+        because = (
+            f"the loop of before {had} a period of {duration(slowest * SECOND)}, and this was {duration(seconds * SECOND)}"
+        )
         return Criterion("restarts", "cause", "too-little", was, 0, unit, 0, None, because, _PERIODS * slowest)
     if once := [loop for loop, period in zip(found, periods, strict=True) if not period and loop.end >= start]:
         because = f"{printable(once[0].summary, 200)}: how long its period is nobody knows, look again"
@@ -149,7 +152,7 @@ def late_polls(before: Recording | None, after: Recording, thresholds: Threshold
         why = "no poll was measured" if after.on("latency") else after.why_off("latency")
         return Criterion("late-polls", "sign", "not-seen", was, None, unit, LATE_SHARE, None, why)
     low, high = share_bounds(late, polls, CONFIDENCE)
-    said = f"{late:,} of {polls:,} came more than {LATE_US / 1000:.0f} ms late"
+    said = f"{late:,} of {polls:,} came more than {milliseconds(LATE_US / 1000)} late"
     status: Status = "failed" if low > LATE_SHARE else "passed" if high <= LATE_SHARE else "too-little"
     sure = None if status == "too-little" else CONFIDENCE
     return Criterion("late-polls", "sign", status, was, late / polls, unit, LATE_SHARE, sure, said)
@@ -181,7 +184,9 @@ def network_stalls(before: Recording | None, after: Recording, thresholds: Thres
         return Criterion("stalls", "sign", "not-seen", was, None, unit, None, None, after.why_off("latency"))
     limit = thresholds.napi_stalls / 10
     longest = max(now, default=0)
-    said = f"{len(now):,} of {thresholds.napi_stall_ms} ms or more" + (f", the longest {longest:,} ms" if now else "")
+    said = f"{len(now):,} of {milliseconds(thresholds.napi_stall_ms)} or more" + (
+        f", the longest {milliseconds(longest)}" if now else ""
+    )
     often = poisson_lower(len(now), CONFIDENCE) / minutes > limit
     if often or longest >= thresholds.napi_stall_warning_ms:
         return Criterion("stalls", "sign", "failed", was, len(now) / minutes, unit, limit, CONFIDENCE if often else None, said)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from exhume.errors import Refused, Unreadable
 from exhume.host.owners import innermost
 from exhume.host.programs import protected_unit
+from exhume.host.quantities import SECOND, ago
 from exhume.host.root import Root
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.plan_unit import UnitPlanner
@@ -67,7 +68,7 @@ def offers(root: Root, protection: Protection, planner: UnitPlanner | None) -> t
     steps: list[Step] = []
     relief: list[Relief] = []
     for one in parents(root):
-        why = f"{one} has not collected {one.children:,} of its children, the oldest started {one.oldest_s:,.0f} s ago"
+        why = f"{one} has not collected {one.children:,} of its children, the oldest started {ago(one.oldest_s * SECOND)}"
         theirs = elsewhere(one.cgroup, protection.manager)
         if one.pid == 1:
             relief.append(Relief(str(one), why, "PID 1 collects them by itself: nothing is to be done"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from exhume.errors import ExhumeError, Refused
 from exhume.host.paths import encode, open_in
+from exhume.host.quantities import size
 from exhume.remedy.found import ABSENT, Found, raises_privilege
 from exhume.remedy.operations import Operations
 from exhume.text import from_path, printable
@@ -231,7 +232,7 @@ def _look(name: str, at: int, path: str) -> Found:
         if not stat.S_ISREG(status.st_mode):
             return Found("other")
         if status.st_size > LARGEST:
-            raise Refused(f"{_shown(path)} is left alone: it has {status.st_size:,} bytes, more than any configuration")
+            raise Refused(f"{_shown(path)} is left alone: it has {size(status.st_size)}, more than any configuration")
         if status.st_nlink != 1:
             raise Refused(f"{_shown(path)} is left alone: the file has {status.st_nlink} names, and a change would part them")
         opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from exhume import __version__
 from exhume.errors import ExhumeError, Refused, UsageError
+from exhume.host.quantities import size
 from exhume.remedy.node import Node
 from exhume.text import from_json, from_path, printable
 
@@ -52,7 +53,7 @@ class Journal:
         entry: Entry = {"record": record, "time_ns": time.time_ns(), **fields}
         line, check = encode(entry, self._check)
         if record in ("plan", "intent") and self._size + len(line) > LARGEST // 2:
-            raise Refused(f"what was there before is too much for a journal of {LARGEST >> 20} MiB, so it is left as it is")
+            raise Refused(f"what was there before is too much for a journal of {size(LARGEST)}, so it is left as it is")
         do = self._node.operations
         try:
             do.write(self._fd, line)
@@ -311,7 +312,7 @@ def _book(node: Node, identity: str, flags: int) -> Iterator[tuple[int, int]]:
 
 def _content(fd: int, identity: str) -> bytes:
     if os.fstat(fd).st_size > LARGEST:
-        raise ExhumeError(f"the journal of {identity} is larger than {LARGEST >> 20} MiB and is not read")
+        raise ExhumeError(f"the journal of {identity} is larger than {size(LARGEST)} and is not read")
     chunks = []
     place = 0
     while chunk := os.pread(fd, 1 << 20, place):

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from exhume.errors import ExhumeError, Refused, Unreadable
 from exhume.host.bus import DEADLINE_S, Call, Reply, booted, connected
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.remedy import logind
 from exhume.text import printable
@@ -144,7 +145,7 @@ class Systemd:
                 try:
                     return [bus.call(*call) for call in calls]
                 except TimeoutError:
-                    raise ExhumeError(f"systemd did not answer {member} within {deadline_s:.0f} s") from None
+                    raise ExhumeError(f"systemd did not answer {member} within {duration(deadline_s * SECOND)}") from None
         except Unreadable as why:
             raise ExhumeError(f"systemd cannot be told {member}: {why}") from None
 

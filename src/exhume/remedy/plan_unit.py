@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exhume.errors import Refused, UsageError
+from exhume.host.quantities import timespan_s
 from exhume.host.systemd import names
-from exhume.host.systemd.timespan import seconds
 from exhume.host.tree import Tree
 from exhume.remedy.manager import Manager, UnitState
 from exhume.remedy.plan_model import Relief, Step
@@ -207,7 +207,7 @@ class UnitPlanner:
         said = self._units.merged(unit).last("Service", "TimeoutStopSec") or self._units.merged(unit).last(
             "Service", "TimeoutSec"
         )
-        span = seconds(said)
+        span = timespan_s(said)
         if span is None or span == 0:
             return 0.0
         return _LONGEST_S if math.isinf(span) else min(_LONGEST_S, max(STOP_S, span + _SPARE_S))

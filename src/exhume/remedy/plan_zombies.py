@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import size
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Relief, Step
 from exhume.remedy.steps.purge import purge
 from exhume.remedy.steps.reboot import reboot, reboot_by_sentinel
-from exhume.text import printable, size
+from exhume.text import printable
 
 Reboot = Literal["no", "sentinel", "now"]
 REBOOTS: tuple[Reboot, ...] = ("no", "sentinel", "now")

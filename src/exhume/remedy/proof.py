@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import wall
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND, duration
 from exhume.recording.recording import Recording
 from exhume.remedy.criteria import Criterion, CriterionId, Rare, RareId, Status
 from exhume.remedy.criteria_cores import bursts, walks
@@ -116,7 +117,9 @@ def _summary(passed: bool | None, criteria: tuple[Criterion, ...], effects: tupl
     if passed is None:
         open_ = [one.label for one in causes if _open(one)]
         longest = max((one.needed_s or 0.0 for one in causes), default=0.0)
-        return f"not judged: {', '.join(open_)}" + (f"; about {_minutes(longest)} would be enough" if longest else "")
+        return f"not judged: {', '.join(open_)}" + (
+            f"; about {duration(_whole(longest) * SECOND)} would be enough" if longest else ""
+        )
     signs = [one.label for one in criteria if one.role == "sign" and one.status == "failed"]
     unseen = [one.label for one in causes if one.status == "not-seen"]
     said = "the causes are gone"
@@ -125,8 +128,9 @@ def _summary(passed: bool | None, criteria: tuple[Criterion, ...], effects: tupl
     return said + (f"; still above what is told, and another matter: {', '.join(signs)}" if signs else "")
 
 
-def _minutes(seconds: float) -> str:
-    return f"{math.ceil(seconds)} s" if seconds < 90 else f"{math.ceil(seconds / 60):,} min"
+def _whole(seconds: float) -> int:
+    """Rounded up to seconds, or to minutes where it takes more than one: less would not be enough."""
+    return math.ceil(seconds) if seconds < 60 else 60 * math.ceil(seconds / 60)
 
 
 def _looked(recording: Recording) -> Looked:

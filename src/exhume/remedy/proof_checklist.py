@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import Report
 from exhume.host.owners import owner
+from exhume.host.quantities import HOUR, SECOND, duration
 from exhume.image.policy import Policy
 from exhume.remedy.proof import Proof
 from exhume.text import printable
@@ -159,7 +160,7 @@ def correlate(known: Known) -> Step:
         told = f"the node suffered, and the cause is not visible: {verdict.summary}"
         return Step("correlate", "open", told, "sudo exhume diagnose -v")
     if not known.sick:
-        return Step("correlate", "done", f"no incident in {known.recorded_h:,.1f} h of recording")
+        return Step("correlate", "done", f"no incident in {duration(known.recorded_h * HOUR)} of recording")
     return Step("correlate", "done", f"{verdict.summary} ({verdict.confidence:.0%} sure)")
 
 
@@ -218,8 +219,10 @@ def validate(known: Known) -> Step:
     if proof.passed is not True:
         return Step("validate", "open", f"{proof.after.end}: {proof.summary}", command)
     if proof.after.seconds < _NEARLY * WINDOW_S:
-        return Step("validate", "open", f"passed, but over {proof.after.seconds / 60:.1f} min only", command)
-    return Step("validate", "done", f"passed at {proof.after.end} over {proof.after.seconds / 60:.0f} min: {proof.summary}")
+        return Step("validate", "open", f"passed, but over {duration(proof.after.seconds * SECOND)} only", command)
+    return Step(
+        "validate", "done", f"passed at {proof.after.end} over {duration(proof.after.seconds * SECOND)}: {proof.summary}"
+    )
 
 
 def lifecycle(known: Known) -> Step:

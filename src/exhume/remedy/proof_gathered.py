@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from exhume import budget
-from exhume.diagnosis.findings.leak_places import counted, named
+from exhume.diagnosis.findings.leak_places import named, zombie_counts
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.report import wall
 from exhume.errors import ExhumeError
@@ -73,7 +73,7 @@ def _zombies(root: Root) -> dict[str, Any]:
     recording = record_zombies(root)
     places, total = named(recording)
     walked, live = recording.counter("memcg_walk_zombies"), recording.counter("memcg_walk_live")
-    counts = counted(recording)
+    counts = zombie_counts(recording)
     zombies = total or (walked.last if walked is not None else counts[-1][1] if counts else None)
     alive = live.last if live is not None else counts[-1][2] if counts else 0
     return {"zombies": zombies, "live": alive, "places": tuple((place.path, place.zombies) for place in places[:3])}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.recorder.memory import Memory
 from exhume.recorder.profiles import FLIGHT
@@ -85,7 +86,7 @@ class LeakWatch:
             if test.hit >= _FEWEST and test.odds >= len(places) / ALPHA:
                 there = f" in {printable(place, 80)}" if place else ""
                 came = len(now.at([place]))
-                return f"the leak goes on: {came:,} came{there} within {now.seconds:,.0f} s"
+                return f"the leak goes on: {came:,} came{there} within {duration(now.seconds * SECOND)}"
         return ""
 
     def _test(self, now: Leaks, place: str) -> Sequential:

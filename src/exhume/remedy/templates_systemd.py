@@ -5,10 +5,10 @@ They are written as files and read by a reload, never by `systemctl edit`, which
 
 import math
 
+from exhume.host.quantities import timespan_s
 from exhume.host.systemd.manager import Defaults
 from exhume.host.systemd.refused import actions
 from exhume.host.systemd.start_limit import ACCURACY_S, Limit, restart
-from exhume.host.systemd.timespan import seconds
 from exhume.host.systemd.unit_file import Sections
 
 BURST = 5
@@ -51,7 +51,7 @@ def biting(sections: Sections, defaults: Defaults) -> Limit:
     """The interval that as many starts fit into as are needed, each as late and as long as it may be."""
     told = restart(sections, defaults)
     delay_s = told.delay_s if told is not None else defaults.restart_s
-    longest_s = max([delay_s, *(seconds(value) or 0.0 for value in sections.all("Service", "RestartMaxDelaySec"))])
+    longest_s = max([delay_s, *(timespan_s(value) or 0.0 for value in sections.all("Service", "RestartMaxDelaySec"))])
     if math.isinf(longest_s):
         longest_s = delay_s if math.isfinite(delay_s) else 0.0
     interval_s = math.ceil(BURST * (longest_s + LASTS_S + ACCURACY_S) / 60.0 + 1e-9) * 60.0

@@ -13,6 +13,7 @@ from html import escape
 from importlib.resources import files
 from zlib import crc32
 
+from exhume.host.quantities import counted
 from exhume.render.flame import Change, Compared, Kind, Node
 from exhume.text import printable
 
@@ -155,7 +156,7 @@ def left_out(compared: Compared) -> str:
     if not deeper:
         return ""
     share = sum(change.share for change in deeper if change.placed.depth == deepest + 1)
-    frames = f"{len(deeper):,} frame{'s' * (len(deeper) != 1)}"
+    frames = counted(len(deeper), "frame")
     return f" Left out: {frames} below row {deepest + 1}, of stacks with {share:.1%} of the samples."
 
 

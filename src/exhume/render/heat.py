@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.arrays import unique
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND, Summary, join
+from exhume.recording.summary import OFFSETS, Summary, join
 
 Shares = NDArray[np.float64]
 """From 0 to 1; not a number where nothing was recorded."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from exhume.recording.summary import SECOND
+from exhume.host.quantities import SECOND, milliseconds
 from exhume.render.heat import CoreMap, OffsetMap, Saturated, Shares
 
 LEFT = 9  # columns for the names of rows
@@ -29,7 +29,7 @@ def offset_lines(
     top = scale(heat.shares)
     lines = []
     for row in range(rows - 1, -1, -1):
-        label = f"{row * 1000 // rows} ms" if (rows - 1 - row) % max(1, rows // 5) == rows // 5 - 1 or row == 0 else ""
+        label = milliseconds(row * 1000 // rows) if (rows - 1 - row) % max(1, rows // 5) == rows // 5 - 1 or row == 0 else ""
         lines.append(f"{label:>{LEFT - 1}} {_cells(heat.shares[row], top, colour, RAMP)}".rstrip())
     lines += axis(heat.start, 1, seconds, clock)
     lines += mark_lines(heat.start, 1, seconds, marks)

@@ -8,8 +8,8 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 PLAIN: Final = ".:-=+*#%@"
 EMPTY: Final = "·"
 # Where a bucket begins, for the axis: each takes three columns or more.
-_MARKS: Final = {1: "1us", 5: "16us", 11: "1ms", 15: "16ms", 21: "1s", 25: "16s"}
-_HALF_MARKS: Final = {1: "1us", 6: "1ms", 11: "1s"}
+_MARKS: Final = {1: "1µs", 5: "16µs", 11: "1ms", 15: "16ms", 21: "1s", 25: "16s"}
+_HALF_MARKS: Final = {1: "1µs", 6: "1ms", 11: "1s"}
 
 
 def strip(buckets: Sequence[int], marked: Sequence[int] = (), ascii_only: bool = False) -> str:

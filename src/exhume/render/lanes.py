@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.diagnosis.findings.cores import TICK_NS, Core, cores
+from exhume.host.quantities import SECOND, milliseconds
 from exhume.recording.events import Restart, nic_resets, restarts
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints, Labels, Recording, Series
-from exhume.recording.summary import SECOND
 
 if TYPE_CHECKING:
     from exhume.diagnosis.findings.stalls import HeldStall
@@ -424,7 +424,7 @@ def _bars(recording: Recording) -> Iterable[Bar]:
 
 
 def _told(stall: "HeldStall") -> str:
-    told = f"{stall.ms:,} ms"
+    told = milliseconds(stall.ms)
     if stall.who is not None:
         told += f", {stall.who.comm or 'somebody'} had the core"
     if stall.stack:

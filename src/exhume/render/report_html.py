@@ -6,6 +6,7 @@ from html import escape
 from exhume import __version__
 from exhume.diagnosis.findings.kind import COSTS, Advice
 from exhume.diagnosis.findings.model import Facts, Finding
+from exhume.host.quantities import duration
 from exhume.render import chain_svg, sentences, timeline_svg
 from exhume.render.flame import Compared, walk
 from exhume.render.flame_svg import flame, hashed, left_out, script
@@ -67,7 +68,7 @@ def _head(scene: Scene) -> Iterator[str]:
     yield f"<h1>{_safe(sentences.headline(scene.verdict.summary))}</h1>"
     zone = f" {clock.zone}" if clock.zone else ""
     parts = [
-        f"{clock.dated(start)} to {clock.exact(end)}{zone} ({clock.lasting(end - start)})",
+        f"{clock.dated(start)} to {clock.exact(end)}{zone} ({duration(end - start)})",
         *sentences.node(report.node, scene.imported),
     ]
     yield f'<p class="meta">{" · ".join(_safe(part) for part in parts)}</p>'

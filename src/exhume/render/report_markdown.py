@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from exhume import __version__
 from exhume.diagnosis.findings.kind import COSTS
+from exhume.host.quantities import MILLISECOND, duration, milliseconds
 from exhume.render import sentences
 from exhume.render.scene import Scene
 from exhume.render.timeline import timeline
@@ -35,7 +36,7 @@ def _summary(scene: Scene) -> Iterator[str]:
         yield from ("", plain(sentences.PSEUDONYMS))
     yield ""
     zone = f" {clock.zone}" if clock.zone else ""
-    yield f"- When: {plain(clock.dated(start))} to {plain(clock.exact(end))}{plain(zone)} ({clock.lasting(end - start)})"
+    yield f"- When: {plain(clock.dated(start))} to {plain(clock.exact(end))}{plain(zone)} ({duration(end - start)})"
     yield f"- Node: {plain(', '.join(sentences.node(report.node, scene.imported)))}"
     if report.verdict.culprits:
         yield f"- Culprit{'s' * (len(report.verdict.culprits) > 1)}: {plain(sentences.culprits(report.verdict))}"
@@ -91,8 +92,8 @@ def _runs(rows: Iterable[tuple[int, str, int]]) -> list[tuple[int, int, str]]:
 
 def _often(count: int, longest: int) -> str:
     if count == 1:
-        return f", {longest / 1e6:,.0f} ms" if longest else ""
-    return f", {count:,} times" + (f", up to {longest / 1e6:,.0f} ms" if longest else "")
+        return f", {milliseconds(longest / MILLISECOND)}" if longest else ""
+    return f", {count:,} times" + (f", up to {milliseconds(longest / MILLISECOND)}" if longest else "")
 
 
 def _chain(scene: Scene) -> Iterator[str]:

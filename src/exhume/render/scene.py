@@ -32,7 +32,6 @@ class Clock:
     """`12:04:31.500`."""
     dated: Callable[[int], str]
     """`2026-01-31 12:04:31.500`."""
-    lasting: Callable[[int], str]
     """How long, as people say it."""
     zone: str
     typed: Callable[[int], str]

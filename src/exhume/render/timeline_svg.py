@@ -5,6 +5,7 @@ from html import escape
 
 import numpy as np
 
+from exhume.host.quantities import MILLISECOND, milliseconds
 from exhume.render.lanes import STATES, Flag, Shares
 from exhume.render.scene import Clock
 from exhume.render.timeline import Count, Strip, Timeline
@@ -30,10 +31,10 @@ def svg(picture: Timeline, clock: Clock) -> str:
         y += _LINE + _GAP
     for bars in picture.bars:
         longest = max(span.end - span.start for span in bars.spans)
-        lanes += _name(f"{printable(bars.name, 14)} late", y + 12, f"longest {longest / 1e6:,.0f} ms")
+        lanes += _name(f"{printable(bars.name, 14)} late", y + 12, f"longest {milliseconds(longest / MILLISECOND)}")
         for span in bars.spans:
             where = f" on core {span.core}" if span.core >= 0 else ""
-            told = f"{clock.exact(span.start)}: late for {(span.end - span.start) / 1e6:,.0f} ms{where}"
+            told = f"{clock.exact(span.start)}: late for {milliseconds((span.end - span.start) / MILLISECOND)}{where}"
             x, width = _across(span.start, span.end, picture)
             lanes.append(
                 f'<rect class="late" x="{x}" y="{y}" width="{width}" height="{_BARS}"><title>{_safe(told)}</title></rect>'

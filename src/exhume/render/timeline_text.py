@@ -6,6 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from exhume.host.quantities import MILLISECOND, SECOND, milliseconds
 from exhume.render.lanes import Shares
 from exhume.render.scene import Clock
 from exhume.render.timeline import Timeline
@@ -20,7 +21,6 @@ _NOTHING = "·"
 _MOST_STRIPS = 2
 _FULL = 0.95
 _MOST_BARS = 2
-SECOND_NS = 1_000_000_000
 Paint = Callable[..., str]
 """Colours text by names of colours, or does not (cli.terminal.Style)."""
 
@@ -42,7 +42,7 @@ def lines(picture: Timeline, clock: Clock, columns: int, paint: Paint) -> list[s
     for bars in picture.bars[:_MOST_BARS]:
         longest = max(span.end - span.start for span in bars.spans)
         marks = _marks(((span.start, span.end) for span in bars.spans), picture, cells, "━")
-        rows.add(f"{printable(bars.name, LEFT - 7)} late", marks, f"longest {longest / 1e6:,.0f} ms")
+        rows.add(f"{printable(bars.name, LEFT - 7)} late", marks, f"longest {milliseconds(longest / MILLISECOND)}")
     for restarts in picture.restarts[:1]:
         marks = _marks(((time, time) for time in restarts.times), picture, cells, "↻")
         rows.add("restarts", marks, f"{restarts.total:,} of {printable(restarts.unit, _RIGHT - 8)}")
@@ -98,7 +98,7 @@ def _marks(
 def _axis(picture: Timeline, clock: Clock, cells: int) -> list[str]:
     """Times at the left ends of what they are written below, as exact as they are far apart."""
     text = ""
-    told = clock.short if (picture.end - picture.start) * 20 // cells >= SECOND_NS else clock.exact
+    told = clock.short if (picture.end - picture.start) * 20 // cells >= SECOND else clock.exact
     for part in range(0, cells, 20):
         if cells - part >= 8 and len(text) <= part:
             time = told(picture.start + (picture.end - picture.start) * part // cells)

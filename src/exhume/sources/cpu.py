@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from exhume.errors import Unreadable
 from exhume.host.cpu_list import cpu_list
+from exhume.host.quantities import duration
 from exhume.host.root import LARGEST, Root, unreadable
 from exhume.recording.recording import Recording, labels
 from exhume.recording.schema import CPU_STATES
@@ -48,8 +49,8 @@ class Cpu:
             self.every_ns = max(EVERY_NS, round(min(self._costs) / DEAREST))
         if self.every_ns == EVERY_NS:
             return ()
-        takes = f"a reading takes {min(self._costs) / 1e6:.1f} ms"
-        said = f"read every {self.every_ns / 1e6:.0f} ms only, because {takes}: shorter bursts are not seen"
+        takes = f"a reading takes {duration(min(self._costs))}"
+        said = f"read every {duration(self.every_ns)} only, because {takes}: shorter bursts are not seen"
         return (Limit(said) if self.every_ns >= 2 * EVERY_NS else Note(said),)
 
     def take(self, time: int) -> bytes:

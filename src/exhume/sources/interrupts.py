@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import size
 from exhume.host.root import LARGEST, Root
 from exhume.recording.recording import Labels, Recording
 from exhume.recording.source_state import Limit, Reasons
@@ -59,7 +60,7 @@ class Interrupts:
             irq, device = decode(row.name), row.text
             add_changes(recording, time, self._table, cells, "interrupts", (("device", device), ("irq", irq)))
         self._table.time = time
-        return () if len(raw) < LARGEST else (Limit(f"only the first {LARGEST >> 20} MiB of /proc/interrupts were read"),)
+        return () if len(raw) < LARGEST else (Limit(f"only the first {size(LARGEST)} of /proc/interrupts were read"),)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import subprocess
 import time as clock
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Limit, Reasons
@@ -66,7 +67,7 @@ class UnitJournal:
                 env={"PATH": os.defpath, "LC_ALL": "C"},
             )
         except subprocess.TimeoutExpired:
-            raise Unreadable(f"journalctl did not answer within {DEADLINE_S} s") from None
+            raise Unreadable(f"journalctl did not answer within {duration(DEADLINE_S * SECOND)}") from None
         except OSError as error:
             raise Unreadable(f"journalctl cannot be run: {os.strerror(error.errno or 0)}") from None
         if done.returncode:

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass, field, replace
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.kernel.ethtool import Driver, Ethtool
 from exhume.recording.recording import Labels, Recording, labels
@@ -200,7 +201,8 @@ class Nic:
         self._asking.join(PATIENCE_S)
         if not self._asking.is_alive():
             return answers
-        note = f"{from_path(answers.asking)} did not answer ethtool within {PATIENCE_S:g} s: it, or the rtnl lock, is held up"
+        silent = f"{from_path(answers.asking)} did not answer ethtool within {duration(PATIENCE_S * SECOND)}"
+        note = f"{silent}: it, or the rtnl lock, is held up"
         return _Answers(dict(answers.drivers), dict(answers.statistics), dict(answers.threaded), [*answers.notes, note])
 
     def _open(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.kernel.ethtool import Driver, Ethtool
 from exhume.kernel.netdev import Napi, NapiQueue, Netdev
@@ -219,7 +220,10 @@ class NicMap:
         self._asking.join(PATIENCE_S)
         if not self._asking.is_alive():
             return told, ""
-        return told.copy(), f"the drivers did not answer within {PATIENCE_S:g} s: one of them, or the rtnl lock, is held up"
+        return (
+            told.copy(),
+            f"the drivers did not answer within {duration(PATIENCE_S * SECOND)}: one of them, or the rtnl lock, is held up",
+        )
 
 
 def _ask_all(root: Root, devices: list[tuple[str, int]], told: _Told) -> None:

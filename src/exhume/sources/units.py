@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from exhume.errors import Unreadable
 from exhume.host import bus as dbus
 from exhume.host.bus import Bus, complaint, connected
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import Root
 from exhume.host.unit_needs import QUESTIONS, UNASKED, needed_by
 from exhume.recording.recording import Recording
@@ -124,7 +125,7 @@ def list_services(bus: Bus) -> list[Service]:
         if reply.error == "org.freedesktop.DBus.Error.UnknownMethod":
             reply = bus.call("/org/freedesktop/systemd1", manager, "ListUnits")
     except TimeoutError:
-        raise Unreadable(f"systemd did not answer within {dbus.DEADLINE_S} s: PID 1 may hang") from None
+        raise Unreadable(f"systemd did not answer within {duration(dbus.DEADLINE_S * SECOND)}: PID 1 may hang") from None
     if reply.error:
         raise Unreadable(f"systemd did not list its units: {complaint(reply)}")
     if not isinstance(reply.body, list):
@@ -170,7 +171,7 @@ def ask(bus: Bus, questions: list[tuple[Service, str, str]], answers: dict[str, 
             if not reply.error:  # systemd before 235 has no NRestarts; a unit can be gone by now
                 answers.setdefault(service.unit, {})[name] = reply.body
     except TimeoutError:
-        why = f"within {dbus.DEADLINE_S} s"
+        why = f"within {duration(dbus.DEADLINE_S * SECOND)}"
     except Unreadable as error:
         why = f"because {error}"
     except OSError as error:

@@ -1,7 +1,7 @@
 """The time that a selection is compared with where nobody chose one: as long, quiet, and the nearest."""
 
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
-from exhume.recording.summary import SECOND
 from exhume.render.baseline import quiet
 from exhume.render.scene import SAMPLED, wanted
 from exhume.web.view import View

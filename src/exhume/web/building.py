@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
-from exhume.recording.summary import EMPTY, OFFSETS, SECOND, Summary
+from exhume.recording.summary import EMPTY, OFFSETS, Summary
 from exhume.render import lanes
 from exhume.render.lanes import CLASSES, TICKS_A_SECOND, Counted, Marks
 from exhume.web.outline import Outline

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from exhume.host.quantities import SECOND
 from exhume.recording.choice import Choice
 from exhume.recording.folder import Folder
-from exhume.recording.summary import SECOND
 from exhume.render.flame import BYS, By, Profile, Tree, plant, select
 from exhume.web.baseline import baseline
 from exhume.web.parameters import Query

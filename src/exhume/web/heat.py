@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from exhume.host.quantities import SECOND
 from exhume.recording import chosen
 from exhume.recording.arrays import unique
 from exhume.recording.chapters import ChapterReader
 from exhume.recording.choice import Choice, Search
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND
+from exhume.recording.summary import OFFSETS
 from exhume.render.heat import Cells, Flags, of_cores, offsets_together, recorded_seconds, seconds_of
 from exhume.web.numbers import heat_map
 from exhume.web.parameters import Query

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND
 from exhume.web import judging
 from exhume.web.judging import Judges
-from exhume.web.store import SECOND, Store
+from exhume.web.store import Store
 
 _LOOK_AGAIN_S = 30.0
 _STEP_S = 0.5

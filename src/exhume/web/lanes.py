@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from exhume.errors import NotYet
+from exhume.host.quantities import SECOND
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Ints
-from exhume.recording.summary import SECOND
 from exhume.render import lanes as read
 from exhume.render.heat import oddness
 from exhume.render.lanes import KINDS, STATES, Counted, Line, Marks, edges_of

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints
-from exhume.recording.summary import OFFSETS, SECOND, Summary
+from exhume.recording.summary import OFFSETS, Summary
 from exhume.render.heat import offsets_together
 from exhume.render.lanes import CLASSES
 

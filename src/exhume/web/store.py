@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.errors import ExhumeError, NotYet
+from exhume.host.quantities import SECOND
 from exhume.recording.folder import Folder
 from exhume.recording.readable import Readable
 from exhume.recording.recording import Recording
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from exhume.web.bringing import Bringing
 
 Kept = TypeVar("Kept")
-SECOND = 1_000_000_000
 _LOOK_AGAIN_S = 1.0
 _LATE_NS = 5 * SECOND
 _PROFILES, _PROFILE_BYTES = 4, 96 << 20

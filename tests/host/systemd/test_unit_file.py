@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from exhume.host.systemd import names
 from exhume.host.systemd.specifiers import expand
-from exhume.host.systemd.timespan import seconds, shown
 from exhume.host.systemd.unit_file import LONGEST_LINE, Text, merge, parse, split
 from exhume.host.systemd.units import read_units
 from tests.examples import examples
@@ -112,19 +111,6 @@ def test_names_are_plain_ascii_or_invalid(stem: str, kind: str) -> None:
 def test_a_path_comes_back_from_its_unit_name(parts: list[str]) -> None:
     wanted = [part for part in parts if part != "."]
     assert names.to_path(names.of_path("/".join(parts), "mount")) == "/" + "/".join(wanted)
-
-
-def test_time_spans() -> None:
-    spans = {"90": 90, "5min 20s": 320, "1.5h": 5400, "100ms": 0.1, "2w": 1209600, "infinity": float("inf"), "1M": 2629800}
-    assert {text: seconds(text) for text in spans} == spans
-    assert [seconds(text) for text in ("", "soon", "5 parsecs", "-1", "1..5", "٣")] == [None] * 6
-    assert [shown(span) for span in (0.1, 10, 1.5, 300, 9000)] == ["100 ms", "10 s", "1.5 s", "5 min", "2.5 h"]
-
-
-@given(st.text(max_size=20))
-def test_a_time_span_is_none_or_not_negative(text: str) -> None:
-    span = seconds(text)
-    assert span is None or span >= 0
 
 
 @settings(max_examples=examples(60))

@@ -5,7 +5,7 @@ import { find } from '../../../src/exhume/web/static/flame_find.js';
 import { layOut } from '../../../src/exhume/web/static/flame_layout.js';
 import { refused } from '../../../src/exhume/web/static/flame_patterns.js';
 import { exactly, search } from '../../../src/exhume/web/static/flame_search.js';
-import { lines, percent } from '../../../src/exhume/web/static/flame_words.js';
+import { lines, part } from '../../../src/exhume/web/static/flame_words.js';
 import { across, compile, shortened, told, viewOf } from '../../../src/exhume/render/static/flame_zoom.js';
 import { HOSTILE, cpuTime, hostile, tree } from './flame_trees.mjs';
 
@@ -18,12 +18,12 @@ test('the share counts a match inside of a match once', () => {
   const found = search(layout, 'mem_cgroup');
   assert.equal(found.frames, 3);
   assert.equal(found.share, 0.5);
-  assert.equal(told(found), '50.0 % matched in 3 frames');
+  assert.equal(told(found), '50.0% matched in 3 frames');
 });
 
 test('the share is of the zoomed frame', () => {
   const found = search(layout, 'mem_cgroup_iter', find(layout, ['kubelet']));
-  assert.equal(told(found), '66.7 % matched in 1 frame');
+  assert.equal(told(found), '66.7% matched in 1 frame');
   assert.equal(search(layout, 'kubelet', find(layout, ['kubelet', 'poll'])).share, 1);
 });
 
@@ -90,8 +90,8 @@ test('a frame is told with its shares and its change', () => {
   const compared = layOut(tree([[0, 'a', 'g', 80, 10], [1, 'walk', 'k', 60, 5, 'vmlinux'], [1, 'gone', 'k', 0, 5], [0, 'b', 'g', 20, 90]]));
   const zoomed = find(compared, ['a']);
   assert.deepEqual(lines(compared, find(compared, ['a', 'walk']), zoomed),
-    ['walk', 'kernel · vmlinux', '60 samples, 60.0 % of all, 75.0 % of a', 'base 5.0 %: +55.0 points, 12 times its share']);
-  assert.match(lines(compared, find(compared, ['a', 'gone']), 0).join(' '), /only in the base: 5 samples, 5.0 %/);
-  assert.equal(percent(1), '100 %');
-  assert.equal(percent(0.00123), '0.12 %');
+    ['walk', 'kernel · vmlinux', '60 samples, 60.0% of all, 75.0% of a', 'base 5.0%: +55.0 points, 12 times its share']);
+  assert.match(lines(compared, find(compared, ['a', 'gone']), 0).join(' '), /only in the base: 5 samples, 5.0%/);
+  assert.equal(part(1), '100%');
+  assert.equal(part(0.00123), '0.12%');
 });

@@ -7,7 +7,6 @@ import {marked, plain} from '../../../src/exhume/web/static/canvas.js';
 import {condensed} from '../../../src/exhume/web/static/heat.js';
 import {blended, layout, ordered, orderOf} from '../../../src/exhume/web/static/strips.js';
 import {coresOf} from '../../../src/exhume/web/static/toolbar.js';
-import {number} from '../../../src/exhume/web/static/axis.js';
 import {clustered} from '../../../src/exhume/web/static/flags.js';
 
 const strips = [[39, 0.9], [7, 0.5], [0, 0.1]].map(([core, odd]) => ({core, odd}));
@@ -88,10 +87,9 @@ test('what is not seen or turns the line around is made visible', () => {
   assert.equal(plain('a\u001b[31m\u202eb\nc'), 'a\ufffd[31m\ufffdb\ufffdc');
 });
 
-test('bits and numbers', () => {
+test('bits', () => {
   assert.deepEqual([0, 9, 10].map((at) => marked(Uint8Array.of(1, 2), at)), [true, true, false]);
   assert.deepEqual([...bytes('AP8=')], [0, 255]);
-  assert.deepEqual([number(68440), number(0.1234, 'ms'), number(123.4)], ['68,440', '0.12 ms', '123']);
 });
 
 test('a newer request with the same key ends the older, and answers are kept', async () => {

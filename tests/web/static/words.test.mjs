@@ -20,7 +20,7 @@ const LANES = {
 test('log lines, waits, resets and restarts of the window are listed by time', () => {
   const {entries, more} = happened(LANES, {from: 0, to: 10_000_000}, CLOCK);
   assert.deepEqual(entries.map(({text}) => text), [
-    '700001.000  eth0 late, 3.00 s, core 39  kubelet had the core', '700002.000  eth0 late, 0.1 ms  ', '700003.000  ecs.service restarted',
+    '700001.000  eth0 late, 3 s, core 39  kubelet had the core', '700002.000  eth0 late, 100 µs  ', '700003.000  ecs.service restarted',
     '700003.500  ecs.service restarted 3 times', '700005.000  critical  nic: paused\ufffd[31m', '700005.000  eth0 reset, reason: keep-alive', '700006.000  eth1 reset',
   ]);
   assert.equal(more, 0);

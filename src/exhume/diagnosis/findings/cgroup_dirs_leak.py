@@ -17,6 +17,7 @@ from exhume.diagnosis.findings.napi_starved import NapiStarved, held_by
 from exhume.diagnosis.findings.sampled_work import sampled
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, duration
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -86,7 +87,7 @@ class CgroupDirsLeak(Facts):
 
     @property
     def growth_source(self) -> str:
-        return f"{_LINKS}, over {self.growth_over_s:,.0f} s"
+        return f"{_LINKS}, over {duration(self.growth_over_s * SECOND)}"
 
     @property
     def unit(self) -> str:

@@ -6,6 +6,7 @@ from exhume.diagnosis.findings.kind import MOSTLY, NEARLY, Judged
 from exhume.diagnosis.findings.model import Facts, Finding, Shown
 from exhume.diagnosis.findings.offender import NO_WORK, Offender, WorkShares, blamed
 from exhume.diagnosis.findings.subjects import Process
+from exhume.host.quantities import milliseconds
 from exhume.record import record
 from exhume.text import printable
 
@@ -115,7 +116,11 @@ class CoreSaturated(Facts):
         return self._one_core() if self.core is not None else self._all_cores()
 
     def _times(self) -> str:
-        return f"{self.episodes} times, longest {self.longest_ms:,} ms" if self.episodes > 1 else f"for {self.longest_ms:,} ms"
+        return (
+            f"{self.episodes} times, longest {milliseconds(self.longest_ms)}"
+            if self.episodes > 1
+            else f"for {milliseconds(self.longest_ms)}"
+        )
 
     def _function(self) -> str:
         return f", {self.function}" if self.function and not self.did_unclassified else ""
@@ -136,7 +141,7 @@ class CoreSaturated(Facts):
             text += f"; {self.holder} {self.did} there{self._function()} ({share})"
         elif self.offender is not None:
             process, used = self.offender.process, self.offender_system_ms or 0
-            text += f"; {process}, last seen on that core, used {used:,} ms of system time"
+            text += f"; {process}, last seen on that core, used {milliseconds(used)} of system time"
         if self.sender is not None:
             text += f"; the packets are sent by {self.sender.process}, on this node"
         return text + (": busy-polling by design on a dedicated core" if self.polls else "")
@@ -163,7 +168,7 @@ class CoreSaturated(Facts):
         if self.kernel_ratio is None:
             return f"{self.subject} not accounted", self._times()
         what = "softirq" if self.in_interrupts else "system"
-        often = self._times() if self.episodes > 1 else f"{self.longest_ms:,} ms"
+        often = self._times() if self.episodes > 1 else f"{milliseconds(self.longest_ms)}"
         busy = f" · node as a whole {self.machine_busy_ratio:.0%} busy" if self.machine_busy_ratio is not None else ""
         return f"{self.subject} at {self.kernel_ratio:.0%} {what}", f"{often}{busy}"
 

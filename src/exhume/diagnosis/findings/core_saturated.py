@@ -10,7 +10,7 @@ from exhume.diagnosis.findings.core_suspect import Suspect, suspect
 from exhume.diagnosis.findings.cores import KERNEL, Core, Stretch, busy, cores, others_share, saturated
 from exhume.diagnosis.findings.held import Held, Who
 from exhume.diagnosis.findings.kernel_work import NETWORK, telling
-from exhume.diagnosis.findings.kind import MOSTLY, NEARLY, SECOND_NS, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
+from exhume.diagnosis.findings.kind import MOSTLY, NEARLY, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
 from exhume.diagnosis.findings.model import Examined, Finding, Severity, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.offender import innermost, offender, process_of, work_shares
@@ -20,6 +20,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup
 from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stalls import held_while
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import MILLISECOND, SECOND, duration, milliseconds
 from exhume.recording.recording import Recording
 
 _SAMPLES = "stack samples of that core in that time"
@@ -58,7 +59,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     if not longest[0]:
         return Examined(CoreSaturated.kind, ruled_out="no core was full of kernel time")
     return Examined(
-        CoreSaturated.kind, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {longest[0]:,} ms"
+        CoreSaturated.kind, ruled_out=f"longest at a stretch in the kernel is core {longest[1]} with {milliseconds(longest[0])}"
     )
 
 
@@ -185,7 +186,8 @@ def _starves(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> Judged
     whole = total_ns(late)
     if together:
         share = together / whole
-        when = f"{together / 1e6:,.0f} of the {whole / 1e6:,.0f} ms in which the poll was late on core {number}"
+        full_ms, late_ms = milliseconds(together / MILLISECOND), milliseconds(whole / MILLISECOND)
+        when = f"{full_ms} of the {late_ms} in which the poll was late on core {number}"
         if napi.facts.measured is None:
             sure = 0.97 if share >= NEARLY else 0.9
             return sure, f"at the same time, and the queue is served by core {number}"
@@ -204,7 +206,7 @@ def _starves(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> Judged
         return 0.9, f"at the same time, and the queue is served by core {number}"
     if not late:
         return None
-    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {apart / 60e9:,.0f} min old"
+    return 0.4, f"core {number} serves the queue and is full again now; the complaint is {duration(apart)} old"
 
 
 def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
@@ -213,8 +215,8 @@ def _alike(core: Finding[CoreSaturated], napi: Finding[NapiStarved]) -> str:
         length = late.end - late.start
         for full in core.spans:
             near = max(abs(full.start - late.start), abs(full.end - late.end)) <= length / 10
-            if length >= SECOND_NS and near:
-                return f"for the same {(full.end - full.start) / 1e6:,.0f} ms"
+            if length >= SECOND and near:
+                return f"for the same {milliseconds((full.end - full.start) / MILLISECOND)}"
     return ""
 
 

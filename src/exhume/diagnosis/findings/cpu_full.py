@@ -16,10 +16,11 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding, Severity, 
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.sampled import BRIEFEST_NS, unfit
 from exhume.diagnosis.findings.sampled_work import sampled
-from exhume.diagnosis.findings.stretches import SECOND_NS, growth, spans, times
+from exhume.diagnosis.findings.stretches import growth, spans, times
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
+from exhume.host.quantities import SECOND, duration, milliseconds
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
@@ -89,7 +90,7 @@ class CpuFull(Facts):
         else:
             said += f", but nobody waits ({self.waited_ratio:.0%} of the time)"
         if self.programs:
-            said += "; most by " + ", ".join(f"{program} ({used:,} ms)" for program, used in self.programs)
+            said += "; most by " + ", ".join(f"{program} ({milliseconds(used)})" for program, used in self.programs)
         if self.busiest_cgroup_ratio is not None:
             said += f"; {self.busiest_cgroup_ratio:.0%} of it in {printable(self.busiest_cgroup, _LONGEST_NAME)}"
         return said
@@ -127,11 +128,11 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     cores = machine(recording)
     if cores is None:
         return Examined(CpuFull.kind, unseen=unfit(recording) or recording.why_off("cpu"))
-    shortest = round(thresholds.cpu_full_s * SECOND_NS)
+    shortest = round(thresholds.cpu_full_s * SECOND)
     busy = cores.full()
     parts = times(busy.above(thresholds.cpu_full_ratio, shortest)) or busy.best(thresholds.cpu_full_ratio, shortest)
     if parts and busy.length_ns < BRIEFEST_NS:
-        return Examined(CpuFull.kind, unseen=f"the cores were seen for {busy.length_ns / 1e6:,.0f} ms only")
+        return Examined(CpuFull.kind, unseen=f"the cores were seen for {duration(busy.length_ns)} only")
     if parts:
         return Examined(CpuFull.kind, (_finding(recording, thresholds, cores, parts),))
     worst, stolen = busy.most(shortest), cores.share("steal")
@@ -140,7 +141,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     idle = cores.share(*IDLE)
     if worst >= 1 - idle + 0.1:
         return Examined(
-            CpuFull.kind, ruled_out=f"{idle:.0%} idle, at most {worst:.0%} busy for {min(shortest, busy.length_ns) / 1e9:.0f} s"
+            CpuFull.kind, ruled_out=f"{idle:.0%} idle, at most {worst:.0%} busy for {duration(min(shortest, busy.length_ns))}"
         )
     return Examined(CpuFull.kind, ruled_out=f"{idle:.0%} idle")
 

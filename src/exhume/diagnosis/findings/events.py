@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from exhume.diagnosis.findings.model import Severity
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, ago
 from exhume.recording.events import Event
 from exhume.recording.recording import Recording
 
@@ -34,7 +35,7 @@ class Moment:
     def __str__(self) -> str:
         """The time of day in UTC, or as dmesg shows it if the time of day is unknown."""
         if self.real_ns is None:
-            return ago(self.age_s)
+            return ago(self.age_s * SECOND)
         if self.real_ns // 10**9 < _NO_TIME_OF_DAY_S:
             return f"at {self.real_ns / 1e9:.3f}"
         return f"at {datetime.fromtimestamp(self.real_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -44,11 +45,3 @@ def moment(recording: Recording, event: Event) -> Moment:
     if recording.on("cpu") or not len(recording["anchors"]):
         return Moment(event.age_s)
     return Moment(event.age_s, recording.real_ns(event.time))
-
-
-def ago(seconds: int) -> str:
-    for size, name in ((86400, "day"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            count = seconds // size
-            return f"{count} {name}{'s' if name == 'day' and count > 1 else ''} ago"
-    return f"{seconds} s ago"

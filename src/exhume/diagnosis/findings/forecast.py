@@ -1,5 +1,7 @@
 """When zombies will hurt, at the rate at which they come: one rule for all who foretell it."""
 
+from exhume.host.quantities import DAY, MINUTE, duration
+
 # From about here on one pass of reclaim over zombies on tmpfs holds a core for the 5 s after which a network driver gives
 # up (4.6 s measured for 20,000 on Linux 6.18).
 PAIN = 20_000
@@ -19,8 +21,4 @@ def days_to_pain(zombies: int, rate_per_hour: float) -> float | None:
 
 
 def spelled(days: float) -> str:
-    """`3 days`, `1 h`, `20 min`: a forecast, so whole numbers."""
-    for size, unit in ((1, "days"), (1 / 24, "h")):
-        if days >= 2 * size or (unit == "h" and days >= size):
-            return f"{days / size:,.0f} {unit}"
-    return f"{max(1, days * 24 * 60):.0f} min"
+    return duration(max(MINUTE, days * DAY))

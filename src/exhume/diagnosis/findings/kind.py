@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, is_of, of
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Node, Recording
 
@@ -32,9 +33,8 @@ follows from it, it is not yet a cause of harm. tenant: affects one tenant only,
 NEARLY: Final = 0.9
 MOSTLY: Final = 0.5
 HARDLY: Final = 0.1
-SECOND_NS: Final = 10**9
 # Findings that are further apart than this are not joined.
-TOGETHER_NS: Final = 60 * SECOND_NS
+TOGETHER_NS: Final = 60 * SECOND
 
 
 @record(frozen=True, slots=True)

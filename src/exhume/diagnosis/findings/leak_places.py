@@ -238,14 +238,14 @@ def _growth(
 
 
 def _of_all(recording: Recording) -> Growth | None:
-    counts = counted(recording)
+    counts = zombie_counts(recording)
     if len(counts) < 2 or (counts[-1][0] - counts[0][0]) / 1e9 < SHORTEST_S:
         return None
     (start, then, _), (end, now, _) = counts[0], counts[-1]
     return Growth(now - then, (end - start) / 1e9, "the count of the node, of which nearly all are here")
 
 
-def counted(recording: Recording) -> list[tuple[int, int, int]]:
+def zombie_counts(recording: Recording) -> list[tuple[int, int, int]]:
     """(time, zombies, live groups) of the whole node, in order."""
     return recording.derived("memcg", _counted)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from exhume.diagnosis.findings.leak_places import Growth, LeakPlace, PlaceOwner, counted
+from exhume.diagnosis.findings.leak_places import Growth, LeakPlace, PlaceOwner, zombie_counts
 from exhume.recording.events import risen
 from exhume.recording.recording import Recording
 
@@ -16,7 +16,7 @@ def by_restarts(recording: Recording, zombies: int, fewest: int = 100) -> LeakPl
     numbers = zip(table.ints("time").tolist(), table.ints("restarts").tolist(), strict=True)
     for (time, restarts), unit, cgroup in zip(numbers, table.texts("unit"), table.texts("cgroup"), strict=True):
         counts.setdefault(unit, []).append((time, restarts, cgroup))
-    every = counted(recording)
+    every = zombie_counts(recording)
     came = every[-1][1] - every[0][1] if len(every) > 1 else 0
     fits = []
     for unit, rows in sorted(counts.items()):

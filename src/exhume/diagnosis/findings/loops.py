@@ -10,6 +10,7 @@ from typing import Literal
 
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import duration
 from exhume.record import record
 from exhume.recording.events import risen
 from exhume.recording.recording import Recording
@@ -100,7 +101,7 @@ class CgroupChurn(_Observed):
 
     def parts(self) -> tuple[str, str, str]:
         what = "containers" if self.containers else "cgroups"
-        details = f"{self.starts:,} {what}, one after the other, every {_period(self.period_ns)}"
+        details = f"{self.starts:,} {what}, one after the other, every {duration(self.period_ns)}"
         if self.killed:
             details += f", {self.killed:,} of them killed for memory"
         if self.unreleased:
@@ -117,16 +118,11 @@ class ProcessStarts(_Observed):
     period_ns: int
 
     def parts(self) -> tuple[str, str, str]:
-        details = f"{self.starts:,} times, every {_period(self.period_ns)}"
+        details = f"{self.starts:,} times, every {duration(self.period_ns)}"
         return f"starts {self.comm} again and again", ": ", details
 
 
 Observation = RestartCount | JournalRestarts | CgroupChurn | ProcessStarts
-
-
-def _period(nanoseconds: int) -> str:
-    seconds = nanoseconds / 1e9
-    return f"{seconds / 60:.3g} min" if seconds >= 120 else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 @record(frozen=True, slots=True)

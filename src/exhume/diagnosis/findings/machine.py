@@ -6,7 +6,8 @@ import numpy as np
 
 from exhume.diagnosis.findings.cores import BUSY, KERNEL, STATES, cores
 from exhume.diagnosis.findings.sampled import unfit
-from exhume.diagnosis.findings.stretches import SECOND_NS, Floats, Steps
+from exhume.diagnosis.findings.stretches import Floats, Steps
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Ints, Recording
 
@@ -60,7 +61,7 @@ def _machine(recording: Recording) -> Machine | None:
         return None
     start = min(int(core.times[0]) for core in everyone)
     end = max(int(core.times[-1]) for core in everyone)
-    edges = np.linspace(start, end, max(1, round((end - start) / SECOND_NS)) + 1).astype(np.int64)
+    edges = np.linspace(start, end, max(1, round((end - start) / SECOND)) + 1).astype(np.int64)
     shares = np.zeros((len(edges) - 1, len(STATES)))
     accounted = np.zeros(len(edges) - 1)
     stolen: dict[int, Floats] = {}

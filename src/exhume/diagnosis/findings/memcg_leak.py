@@ -17,9 +17,9 @@ from exhume.diagnosis.findings.leak_places import (
     Pinned,
     PlaceOwner,
     by_events,
-    counted,
     named,
     spelled_source,
+    zombie_counts,
 )
 from exhume.diagnosis.findings.leak_restarts import RESTARTS, by_restarts
 from exhume.diagnosis.findings.makers import Maker
@@ -28,6 +28,7 @@ from exhume.diagnosis.findings.once import once
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.findings.unit_fix import fix_unit, fixable
 from exhume.diagnosis.findings.zombie_memcgs import ZombieMemcgs
+from exhume.host.quantities import HOUR, SECOND, counted, duration
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -88,7 +89,7 @@ class MemcgLeak(Facts):
             return f"{said}: {self.zombies:,} zombies, and it was {self.owner.found_by}"
         said += f": {self.zombies:,} of {self.total_zombies:,} zombies lived in {printable(self.path)}"
         if self.other_places:
-            said += f" and {self.other_places:,} other place{'s' if self.other_places > 1 else ''} of its"
+            said += f" and {counted(self.other_places, 'other place')} of its"
         if self.mostly_unreaped:
             said += ", held by unreaped processes"
         elif self.pinned.mostly:
@@ -122,7 +123,7 @@ class MemcgLeak(Facts):
 
     @property
     def growth_source(self) -> str:
-        return f"{self.growth_counted_in}, over {self.growth_over_s:,.0f} s"
+        return f"{self.growth_counted_in}, over {duration(self.growth_over_s * SECOND)}"
 
     @property
     def age_source(self) -> str:
@@ -141,7 +142,7 @@ class MemcgLeak(Facts):
 @once
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     places, total = named(recording)
-    counts = counted(recording)
+    counts = zombie_counts(recording)
     walked, live = recording.counter("memcg_walk_zombies"), recording.counter("memcg_walk_live")
     total = total or (walked.last if walked is not None else counts[-1][1] if counts else 0)
     alive = live.last if live is not None else counts[-1][2] if counts else 0
@@ -248,7 +249,7 @@ def _age(place: LeakPlace, rate: float, recording: Recording) -> tuple[int, bool
 
 
 def _nothing(recording: Recording, places: list[LeakPlace], total: int, many: bool) -> Examined:
-    if not many and (total or recording.counter("memcg_walk_zombies") is not None or counted(recording)):
+    if not many and (total or recording.counter("memcg_walk_zombies") is not None or zombie_counts(recording)):
         return Examined(MemcgLeak.kind, ruled_out=f"{total:,} zombies in all")
     if not places:
         off = recording.why_off("zombies")
@@ -284,11 +285,10 @@ def _advice(leak: Finding[MemcgLeak], case: Case) -> Iterator[Advice]:
         yield Advice(f"disable {whose}: exhume fix {whose}", "it leaks, and nothing on this node needs it")
     rate, count = leak.facts.growth_per_hour or 0.0, leak.facts.zombies
     if rate > 0 and count / rate >= 1:
-        lasts = count / rate / 24
-        how_long = f"{lasts:.1f} days" if lasts >= 1 else f"{lasts * 24:.0f} hours"
         yield Advice(
             "a reboot before the leak is stopped",
-            f"at {rate:,.0f} an hour the same number is back {how_long} after a reboot; a purge needs none",
+            f"at {rate:,.0f} an hour the same number is back {duration(count / rate * HOUR)} after a reboot; "
+            "a purge needs none",
             cost="reboot",
             against=True,
         )

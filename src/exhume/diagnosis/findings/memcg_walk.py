@@ -22,8 +22,9 @@ from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.findings.walk_families import RSTAT
-from exhume.diagnosis.findings.walks import SAMPLES, SECOND_NS, Walk, by_samples, by_stalls, by_traces
+from exhume.diagnosis.findings.walks import SAMPLES, Walk, by_samples, by_stalls, by_traces
 from exhume.host.owners import owner
+from exhume.host.quantities import MILLISECOND, SECOND, milliseconds
 from exhume.record import record
 from exhume.recording.recording import Recording
 
@@ -67,8 +68,8 @@ class MemcgWalk(Facts):
         return self.stack
 
     def summary(self) -> str:
-        text = f"{self.walker.process} walked memory cgroups for {self.walked_ms:,} ms"
-        text += f", up to {self.longest_ms:,} ms at a stretch" if 0 < self.longest_ms < self.walked_ms else ""
+        text = f"{self.walker.process} walked memory cgroups for {milliseconds(self.walked_ms)}"
+        text += f", up to {milliseconds(self.longest_ms)} at a stretch" if 0 < self.longest_ms < self.walked_ms else ""
         text += f", through {self.through}" if self.through else ""
         text += f", {self.lock_ratio:.0%} of it waiting for a lock" if self.lock_ratio >= 0.5 else ""
         text += f": {self.samples_ratio:.0%} of its samples" if self.samples_ratio is not None else ""
@@ -76,7 +77,7 @@ class MemcgWalk(Facts):
 
     def short(self) -> tuple[str, str]:
         share = f"{self.samples_ratio:.0%} of its samples" if self.samples_ratio is not None else ""
-        numbers = (f"{self.walked_ms:,} ms", self.through or self.function, share)
+        numbers = (f"{milliseconds(self.walked_ms)}", self.through or self.function, share)
         return f"{self.walker.process} walks memory cgroups", " · ".join(filter(None, numbers))
 
 
@@ -98,14 +99,14 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
             seen = f"{sampled:,} stack samples" if sampled else "stalls"
             return Examined(MemcgWalk.kind, ruled_out=f"none of the {seen} shows one")
         key, most = max(found.items(), key=lambda item: (item[1].walked_ns, item[0]))
-        return Examined(MemcgWalk.kind, ruled_out=f"most by {key[0]} with {most.walked_ns // 1_000_000:,} ms")
+        return Examined(MemcgWalk.kind, ruled_out=f"most by {key[0]} with {milliseconds(most.walked_ns / MILLISECOND)}")
     return Examined(MemcgWalk.kind, unseen=recording.why_off("samples"))
 
 
 def _enough(recording: Recording, walk: Walk, thresholds: Thresholds) -> bool:
     start, end = recording.window
     times = recording["samples"].ints("time")
-    seen_ns = max(SECOND_NS, int(times.max() - times.min()) if len(times) else end - start)
+    seen_ns = max(SECOND, int(times.max() - times.min()) if len(times) else end - start)
     if walk.source == SAMPLES and walk.walked_ns < _FEWEST * period_ns(recording):
         return False
     return walk.walked_ns >= min(thresholds.memcg_walk_ms * 1_000_000, thresholds.memcg_walk_ratio * seen_ns)

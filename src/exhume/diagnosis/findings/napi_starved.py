@@ -15,7 +15,6 @@ from exhume.diagnosis.findings.kind import (
     HARDLY,
     MOSTLY,
     NEARLY,
-    SECOND_NS,
     TOGETHER_NS,
     Case,
     Culprit,
@@ -34,6 +33,7 @@ from exhume.diagnosis.findings.spans import overlap_ns, total_ns
 from exhume.diagnosis.findings.stall_facts import MeasuredStalls, measured
 from exhume.diagnosis.findings.stalls import HeldStall, held_stalls
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import MILLISECOND, SECOND, duration, milliseconds
 from exhume.record import record
 from exhume.recording.events import Event, events, nic_resets
 from exhume.recording.recording import Recording
@@ -61,8 +61,8 @@ class DriverComplaint:
 
     def sentence(self, device: str) -> str:
         text = device + (f" queue {self.queue}" if self.queue is not None else "") + " was not polled"
-        text += f" for {self.not_polled_ms:,} ms" if self.not_polled_ms is not None else ""
-        text += f", the driver gives up at {self.timeout_ms:,}" if self.timeout_ms is not None else ""
+        text += f" for {milliseconds(self.not_polled_ms)}" if self.not_polled_ms is not None else ""
+        text += f", the driver gives up at {milliseconds(self.timeout_ms)}" if self.timeout_ms is not None else ""
         due = "the poll was due and did not get to run" if self.scheduled else "not known whether its poll was scheduled"
         where = f", on core {self.core}" if self.core is not None else ""
         return f"{text}; {due}{where} ({self.last})"
@@ -132,12 +132,12 @@ class NapiStarved(Facts):
         if (seen := self.measured) is not None:
             late = f" · {seen.late_ratio:.0%} of the time late" if seen.late_ratio >= 0.005 else ""
             often = f"{seen.stalls:,} times, up to " if seen.stalls > 1 else ""
-            return f"{self.subject} not polled", f"packets wait {often}{seen.longest_ms:,} ms{late}"
+            return f"{self.subject} not polled", f"packets wait {often}{milliseconds(seen.longest_ms)}{late}"
         if (told := self.complaint) is None or told.not_polled_ms is None:
             return f"{self.subject} not polled", ""
         queue = f" queue {told.queue}" if told.queue is not None else ""
-        limit = f" · driver gives up at {told.timeout_ms:,}" if told.timeout_ms is not None else ""
-        return f"{self.subject}{queue} not polled", f"packets wait {told.not_polled_ms:,} ms{limit}"
+        limit = f" · driver gives up at {milliseconds(told.timeout_ms)}" if told.timeout_ms is not None else ""
+        return f"{self.subject}{queue} not polled", f"packets wait {milliseconds(told.not_polled_ms)}{limit}"
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     dropped = sum(series.delta for series in recording.counters("softnet_dropped").values())
     in_part = recording.reason("latency") if probes else ""
     said = [
-        f"no poll was {thresholds.napi_stall_ms} ms late{f' ({in_part})' if in_part else ''}" if probes else "",
+        f"no poll was {milliseconds(thresholds.napi_stall_ms)} late{f' ({in_part})' if in_part else ''}" if probes else "",
         "no driver complained" if log else "",
         f"{dropped:,} packets dropped by softnet",
     ]
@@ -346,9 +346,9 @@ def _resets(napi: Finding[NapiStarved], reset: Finding[NicReset]) -> Judged:
     resets = [span.end for span in reset.spans] or [reset.end]
     if napi.facts.complaint is not None:
         lines = [*([span.end for span in napi.spans] or [napi.end]), napi.end]
-        gaps = [moment - line for moment in resets for line in lines if -SECOND_NS <= moment - line <= TOGETHER_NS]
+        gaps = [moment - line for moment in resets for line in lines if -SECOND <= moment - line <= TOGETHER_NS]
         if gaps:
-            return 0.99, f"the driver reset {reset.subject} {max(0, min(gaps)) / 1e9:.1f} s after its poll was found late"
+            return 0.99, f"the driver reset {reset.subject} {duration(max(0, min(gaps)))} after its poll was found late"
         return None
     # The driver did not complain of a late poll: then it is only as sure as the stall was long. Drivers give up after seconds.
     after = [
@@ -360,9 +360,9 @@ def _resets(napi: Finding[NapiStarved], reset: Finding[NicReset]) -> Judged:
     if not after:
         return None
     length, gap = max(after)
-    when = f"{gap / 1e9:.1f} s after" if gap > 0 else "during"
-    said = f"the driver reset {reset.subject} {when} a stall of {length / 1e6:,.0f} ms"
-    return (0.9, said) if length >= SECOND_NS else (0.4, f"{said}, which is short: drivers wait for seconds")
+    when = f"{duration(gap)} after" if gap > 0 else "during"
+    said = f"the driver reset {reset.subject} {when} a stall of {milliseconds(length / MILLISECOND)}"
+    return (0.9, said) if length >= SECOND else (0.4, f"{said}, which is short: drivers wait for seconds")
 
 
 def _culprits(napi: Finding[NapiStarved], case: Case) -> Iterator[Culprit]:

@@ -9,6 +9,7 @@ from exhume.diagnosis.findings.model import SEVERITIES, Examined, Facts, Finding
 from exhume.diagnosis.findings.nic_events import interrupt_missing
 from exhume.diagnosis.findings.stretches import growth, ordered
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import milliseconds
 from exhume.record import record
 from exhume.recording.events import GIVES_UP, NEAR_NS, Event, events, netdevs, nic_resets
 from exhume.recording.events import NicReset as DecodedReset
@@ -98,7 +99,7 @@ class NicReset(Facts):
         driver = f" ({self.driver})" if self.driver else ""
         text = f"{self.subject}{driver} {_OUTCOMES[self.outcome]} {times}, last {self.last}"
         if (waited := self.interrupt_missing_ms) is not None:
-            return f"{text}; interrupt missing: a queue was not polled for {waited:,} ms and no poll was scheduled"
+            return f"{text}; interrupt missing: a queue was not polled for {milliseconds(waited)} and no poll was scheduled"
         return text + (f"; reason: {self.reason}" if self.reason else "")
 
     def short(self) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from exhume.diagnosis.findings.kind import Case, Kind, Step
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Shown
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, duration
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.recording.source_state import Timeout
@@ -23,12 +24,14 @@ class ObserverStarved(Facts):
 
     def summary(self) -> str:
         if self.waited_s is not None:
-            return f"exhume itself was kept from running for {self.waited_s:.1f} s: tasks do not get onto a core here"
+            return (
+                f"exhume itself was kept from running for {duration(self.waited_s * SECOND)}: tasks do not get onto a core here"
+            )
         return f"reading {self.stuck_source} did not come back ({self.stuck_reason}): the kernel holds the reader"
 
     def short(self) -> tuple[str, str]:
         if self.waited_s is not None:
-            return "exhume kept from running", f"{self.waited_s:.1f} s"
+            return "exhume kept from running", f"{duration(self.waited_s * SECOND)}"
         return f"blocked read of {self.stuck_source}", self.stuck_reason
 
 
@@ -48,7 +51,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(
             ObserverStarved.kind, unseen="how long exhume itself waited for a core was not counted (a check does, by schedstat)"
         )
-    return Examined(ObserverStarved.kind, ruled_out=f"exhume waited {waited.last / 1e6:.0f} ms for a core")
+    return Examined(ObserverStarved.kind, ruled_out=f"exhume waited {duration(waited.last)} for a core")
 
 
 def _steps(starved: Finding[ObserverStarved], case: Case) -> Iterator[Step]:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Annotated, ClassVar
 
 from exhume.diagnosis.findings.core_facts import CoreSaturated, filled_by
-from exhume.diagnosis.findings.events import ago, severity
+from exhume.diagnosis.findings.events import severity
 from exhume.diagnosis.findings.kind import TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Shown, Span
 from exhume.diagnosis.findings.napi_starved import NapiStarved, held_by
@@ -15,6 +15,7 @@ from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
+from exhume.host.quantities import SECOND, ago, counted
 from exhume.record import record
 from exhume.recording.events import OomKill, oom_kills
 from exhume.recording.recording import Recording
@@ -74,7 +75,7 @@ class Oom(Facts):
             whose = str(owner(self.limit_cgroup))
             named = f" ({whose})" if whose and whose not in self.limit_cgroup else ""
             reason = f"{printable(self.limit_cgroup)}{named} reached its memory limit"
-        said = f"{reason}: {self.kills} killed, last {printable(self.subject) or 'a process'} {ago(self.last_age_s)}"
+        said = f"{reason}: {self.kills} killed, last {printable(self.subject) or 'a process'} {ago(self.last_age_s * SECOND)}"
         if self.victim_cgroup and self.victim_cgroup != self.limit_cgroup:
             said += f", of {printable(self.victim_cgroup)}"
         return said
@@ -82,7 +83,7 @@ class Oom(Facts):
     def short(self) -> tuple[str, str]:
         where = f"limit of {printable(self.limit_cgroup)}" if self.limit_cgroup else _REASONS[self.constraint]
         last = f"last {printable(self.subject)}" if self.subject else ""
-        return f"{self.kills:,} OOM kill{'s' if self.kills != 1 else ''}", " · ".join(part for part in (where, last) if part)
+        return f"{counted(self.kills, 'OOM kill')}", " · ".join(part for part in (where, last) if part)
 
     @property
     def focus_offender(self) -> Offender | None:

@@ -14,8 +14,9 @@ from exhume.diagnosis.findings.model import Examined, Facts, Finding, Severity, 
 from exhume.diagnosis.findings.napi_starved import NapiStarved, held_by
 from exhume.diagnosis.findings.offender import Offender
 from exhume.diagnosis.findings.sampled_work import Sampled, Whose, most, sampled
-from exhume.diagnosis.findings.stretches import SECOND_NS, growth, spans, times
+from exhume.diagnosis.findings.stretches import growth, spans, times
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -95,7 +96,7 @@ class PageFaultStorm(Facts):
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    shortest = round(thresholds.stretch_s * SECOND_NS)
+    shortest = round(thresholds.stretch_s * SECOND)
     major = growth(recording, "vmstat_pgmajfault")
     seen = sampled(recording)
     if major is None and seen is None:

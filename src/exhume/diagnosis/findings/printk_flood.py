@@ -19,8 +19,9 @@ from exhume.diagnosis.findings.napi_starved import NapiStarved, held_by
 from exhume.diagnosis.findings.offender import Offender
 from exhume.diagnosis.findings.sampled_work import Whose, sampled
 from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
-from exhume.diagnosis.findings.stretches import SECOND_NS, growth, spans, times
+from exhume.diagnosis.findings.stretches import growth, spans, times
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording
 from exhume.text import printable
@@ -120,7 +121,7 @@ class _Console:
 
 
 def detect(recording: Recording, thresholds: Thresholds) -> Examined:
-    shortest = round(thresholds.stretch_s * SECOND_NS)
+    shortest = round(thresholds.stretch_s * SECOND)
     records, written = growth(recording, RECORDS), growth(recording, OF_PROGRAMS)
     console = _console(recording, thresholds, shortest)
     if records is None and console is None:

@@ -18,9 +18,10 @@ from exhume.diagnosis.findings.offender import ROOT
 from exhume.diagnosis.findings.page_fault_storm import PageFaultStorm
 from exhume.diagnosis.findings.reclaim_time import Place, Shares, direct, shares, where
 from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
-from exhume.diagnosis.findings.stretches import SECOND_NS, Steps, Stretch, growth, ordered, spans, times
+from exhume.diagnosis.findings.stretches import Steps, Stretch, growth, ordered, spans, times
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.host.owners import owner
+from exhume.host.quantities import GIB, SECOND, size
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
@@ -178,7 +179,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
     )
     if signs.scanned is None and signs.waited is None and signs.spent is None:
         return Examined(Reclaim.kind, unseen=recording.why_off("vmstat"))
-    shortest = round(thresholds.stretch_s * SECOND_NS)
+    shortest = round(thresholds.stretch_s * SECOND)
     found: dict[Sign, list[Stretch]] = {
         "waited": _above(signs.waited, thresholds.memory_wait_ratio * 1e6, shortest),
         "spent": _above(signs.spent, thresholds.direct_reclaim_ratio, shortest),
@@ -397,7 +398,7 @@ def _steps(reclaim: Finding[Reclaim], case: Case) -> Iterator[Step]:
     if not cgroup:
         yield Step("free memory or move work away; exhume diagnose -v and systemd-cgtop -m show which cgroup grows")
         return
-    spare = f" while the node has {available / 2**30:,.1f} GiB to spare" if available >= 2**30 else ""
+    spare = f" while the node has {size(available)} to spare" if available >= GIB else ""
     yield Step(
         f"{cgroup} is at its own limit{spare}: raise that limit, or let it do with less; more memory for the node is no help"
     )

@@ -8,7 +8,8 @@ import numpy as np
 
 from exhume.diagnosis.findings.kernel_work import COMPACTION, WALK
 from exhume.diagnosis.findings.sampled_work import BY_KSWAPD, BY_LIMIT, BY_ORDER, Sampled, sampled
-from exhume.diagnosis.findings.stretches import SECOND_NS, Steps, growth
+from exhume.diagnosis.findings.stretches import Steps, growth
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Recording
 
 PROBES = "latency-reclaim"
@@ -34,7 +35,7 @@ def direct(recording: Recording) -> tuple[Steps, str] | None:
     if not recording.on(PROBES):
         return None
     start, end = recording.window
-    edges = np.linspace(start, end, max(1, round((end - start) / SECOND_NS)) + 1).astype(np.int64)
+    edges = np.linspace(start, end, max(1, round((end - start) / SECOND)) + 1).astype(np.int64)
     if edges[-1] <= edges[0]:
         return None
     amount = np.zeros(len(edges) - 1)
@@ -42,7 +43,7 @@ def direct(recording: Recording) -> tuple[Steps, str] | None:
         # What a second counted, spread over the steps that it touches.
         parts = np.clip(np.minimum(edges[1:], row.end) - np.maximum(edges[:-1], row.start), 0, None)
         amount += row.seconds * parts / max(1, row.end - row.start)
-    per = np.diff(edges) / SECOND_NS * max(1, recording.node.cpus)
+    per = np.diff(edges) / SECOND * max(1, recording.node.cpus)
     return Steps(edges, amount, per), "latency probes: from its begin to its end, sleep included"
 
 
@@ -168,5 +169,5 @@ def _rows(recording: Recording) -> list[_Row]:
     for row in recording["latency"].rows():
         if row["what"] == "reclaim" and row["stage"] in ("direct", "memcg"):
             seconds = row["sum"] / 1e9 * 1000 / (row["share"] if 0 < row["share"] <= 1000 else 1000)
-            found.append(_Row(row["time"] - SECOND_NS, row["time"], seconds, row["name"], row["stage"] == "memcg"))
+            found.append(_Row(row["time"] - SECOND, row["time"], seconds, row["name"], row["stage"] == "memcg"))
     return found

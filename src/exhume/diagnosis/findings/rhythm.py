@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from exhume.host.quantities import MINUTE
+
 # How much the pauses may differ, as their standard deviation over their mean. Starts at random have about 1.
 SPREAD = 0.35
 # With few of them even random ones can look regular.
@@ -19,7 +21,6 @@ SPREAD_OF_FEW, FEW = 0.25, 8
 STRANGERS = 0.2
 # Of the steps from one life to the next, so many may overlap: who waits for an exit may be told before the kernel is done.
 OVERLAPS = 0.1
-MINUTE_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Rhythm:
     @property
     def timed(self) -> bool:
         """A period of whole minutes is a clock's: timers and cron."""
-        apart = abs(self.period_ns - max(1, round(self.period_ns / MINUTE_NS)) * MINUTE_NS)
+        apart = abs(self.period_ns - max(1, round(self.period_ns / MINUTE)) * MINUTE)
         return not self.backs_off and apart <= self.period_ns // 50
 
 

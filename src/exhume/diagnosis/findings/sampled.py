@@ -5,6 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from exhume.host.quantities import duration
 from exhume.recording.recording import Ints, Recording
 
 CLASSES: Final = ("user", "system", "softirq", "irq", "idle")
@@ -63,7 +64,7 @@ def unfit(recording: Recording) -> str:
         return "the samples do not say which core they are of"
     lasted = int(times.max()) - int(times.min())
     if len(times) < _FEWEST or lasted < BRIEFEST_NS:
-        return f"too few samples, {len(times):,} in {lasted / 1e6:,.0f} ms"
+        return f"too few samples, {len(times):,} in {duration(lasted)}"
     return ""
 
 

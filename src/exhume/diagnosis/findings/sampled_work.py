@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from exhume.diagnosis.findings.held import Who, stack_of, threads_of
 from exhume.diagnosis.findings.kernel_work import FLUSH, IDLE, RECLAIM, UNKNOWN, WALK, Work
 from exhume.diagnosis.findings.sampled import unfit
-from exhume.diagnosis.findings.stretches import SECOND_NS, Floats, Steps
+from exhume.diagnosis.findings.stretches import Floats, Steps
 from exhume.diagnosis.findings.subjects import Process
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints, Recording
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -161,7 +162,7 @@ def _sampled(recording: Recording) -> Sampled:
         if stack.work in (RECLAIM, WALK, FLUSH):
             reclaims[i] = _reclaims(stack.names)
     start, end = int(times[0]), int(times[-1])
-    edges = np.linspace(start, max(end, start + 1), max(1, round((end - start) / SECOND_NS)) + 1).astype(np.int64)
+    edges = np.linspace(start, max(end, start + 1), max(1, round((end - start) / SECOND)) + 1).astype(np.int64)
     whole = _whole(times, cores, edges, recording.node.cpus, IDLE.key in kinds)
     who = threads_of(recording)
     return Sampled(times, cores, threads, who, works[which], tuple(kinds), reclaims[which], edges, whole)
@@ -176,7 +177,7 @@ def _whole(times: Ints, cores: Ints, edges: Ints, cpus: int, idle: bool) -> Floa
     all_cores = max(cpus, len(numbers))
     if idle:
         return np.asarray(by_core.sum(axis=1) * all_cores / len(numbers), dtype=np.float64)
-    seconds = np.diff(edges) / SECOND_NS
+    seconds = np.diff(edges) / SECOND
     return np.asarray((by_core / seconds[:, None]).max() * seconds * all_cores, dtype=np.float64)
 
 

@@ -7,7 +7,7 @@ first, and of these the one that was stuck first.
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
-from exhume.diagnosis.findings.events import ago, severity
+from exhume.diagnosis.findings.events import severity
 from exhume.diagnosis.findings.kernel_work import UNKNOWN, spins, telling
 from exhume.diagnosis.findings.kind import MOSTLY, TOGETHER_NS, Case, Culprit, Judged, Kind, Rule, Step
 from exhume.diagnosis.findings.lockups import TracedLockup, traced_lockups
@@ -26,6 +26,7 @@ from exhume.diagnosis.findings.offender import (
 )
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, ago, duration
 from exhume.record import record
 from exhume.recording.events import LockupKind, lockup_episodes
 from exhume.recording.recording import Recording
@@ -94,14 +95,18 @@ class SoftLockup(Facts):
         text += f" in {printable(str(self.victim), 64)}" if self.victim is not None else ""
         if self.stuck_s:
             hangs = self.complaint == "hung-task"
-            text += f", which waits for more than {self.stuck_s} s" if hangs else f", stuck for {self.stuck_s} s"
+            text += (
+                f", which waits for more than {duration(self.stuck_s * SECOND)}"
+                if hangs
+                else f", stuck for {duration(self.stuck_s * SECOND)}"
+            )
         if self.did:
             text += f": it {self.did}" + ("" if self.did_unclassified else f", {self.function}")
-        return f"{text}; {self.lines} in the log, last {ago(self.last_age_s)}"
+        return f"{text}; {self.lines} in the log, last {ago(self.last_age_s * SECOND)}"
 
     def short(self) -> tuple[str, str]:
         where = f" on core {self.core}" if self.core is not None else ""
-        numbers = (f"{self.stuck_s} s" if self.stuck_s else "", str(self.victim or ""), self.function)
+        numbers = (f"{duration(self.stuck_s * SECOND)}" if self.stuck_s else "", str(self.victim or ""), self.function)
         return f"{_NAMES[self.complaint][1]}{where}", " · ".join(filter(None, numbers))
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Annotated, NamedTuple
 
-from exhume.diagnosis.findings.events import ago
 from exhume.diagnosis.findings.held import INTERRUPT, Who
 from exhume.diagnosis.findings.kernel_threads import is_kernel_thread
 from exhume.diagnosis.findings.kernel_work import IDLE, NETWORK, UNKNOWN, Work
@@ -13,6 +12,7 @@ from exhume.diagnosis.findings.spans import total_ns
 from exhume.diagnosis.findings.stalls import HeldStall, steal_while
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND, ago, milliseconds
 from exhume.record import record
 from exhume.recording.recording import Recording
 
@@ -88,14 +88,14 @@ class MeasuredStalls:
         text = f"{self._times(subject)}, {self._meanwhile()}"
         if self.steal_ratio is not None:
             text += f"; the hypervisor took {self.steal_ratio:.0%} of the core's time meanwhile"
-        return text + (f" ({'last ' if self.stalls > 1 else ''}{ago(self.last_age_s)})" if self.last_age_s else "")
+        return text + (f" ({'last ' if self.stalls > 1 else ''}{ago(self.last_age_s * SECOND)})" if self.last_age_s else "")
 
     def _times(self, subject: str) -> str:
         if self.stalls == 1:
             lasts = " and still waits" if self.unfinished else ""
-            return f"{subject} was due to be polled{self._where()} and was not for {self.longest_ms:,} ms{lasts}"
+            return f"{subject} was due to be polled{self._where()} and was not for {milliseconds(self.longest_ms)}{lasts}"
         lasts = f", {self.unfinished} of them still going on" if self.unfinished else ""
-        many = f"{self.stalls:,} stalls of up to {self.longest_ms:,} ms{self._where()}{lasts}"
+        many = f"{self.stalls:,} stalls of up to {milliseconds(self.longest_ms)}{self._where()}{lasts}"
         return f"{subject} was due to be polled and was not: {many}"
 
     def _where(self) -> str:

@@ -9,8 +9,9 @@ from exhume.diagnosis.findings.machine import IDLE, Machine, machine
 from exhume.diagnosis.findings.model import Examined, Facts, Finding, Severity, Shown
 from exhume.diagnosis.findings.napi_starved import NapiStarved
 from exhume.diagnosis.findings.soft_lockup import SoftLockup
-from exhume.diagnosis.findings.stretches import SECOND_NS, growth, spans, times
+from exhume.diagnosis.findings.stretches import growth, spans, times
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 
@@ -19,7 +20,7 @@ MUCH: Final = 0.3
 _STAT = "/proc/stat"
 # Cores are read ten times a second: what lasts a second may be seen for less.
 _NEARLY = 0.9
-_SHORTEST_NS = round(_NEARLY * SECOND_NS)
+_SHORTEST_NS = round(_NEARLY * SECOND)
 # Share of all cores' time that may be idle where work is said to wait for a core.
 _LEFT_OVER = 0.2
 _OF_ALL, _WAITING = "of all cores' time", "/proc/pressure/cpu some"
@@ -94,7 +95,7 @@ def _of_node(recording: Recording, cores: Machine, parts: list[tuple[int, int]],
     # only put down to steal where no core is left over.
     much = stolen >= thresholds.steal_wait_ratio
     hurts = much and waited is not None and waited >= thresholds.cpu_wait_ratio and idle <= _LEFT_OVER
-    lasts = max(end - start for start, end in parts) >= _NEARLY * thresholds.stretch_s * SECOND_NS
+    lasts = max(end - start for start, end in parts) >= _NEARLY * thresholds.stretch_s * SECOND
     severity: Severity = "warning" if lasts and (stolen >= thresholds.steal_warning_ratio or hurts) else "info"
     return Finding(facts, severity, parts[0][0], parts[-1][1], spans(parts))
 

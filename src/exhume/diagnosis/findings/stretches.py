@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from exhume.diagnosis.findings.cores import maximal_runs
 from exhume.diagnosis.findings.model import Span
 from exhume.diagnosis.findings.spans import merged
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints, Labels, Recording, Series
 
 Floats: TypeAlias = NDArray[np.float64]
 
-SECOND_NS: Final = 10**9
 # Two bursts that are further apart than this are two, however heavy they are.
-_APART_NS: Final = 10 * SECOND_NS
+_APART_NS: Final = 10 * SECOND
 # Of a recording that is shorter than what is asked for, a stretch has to be so much: the first reading may come late.
 _NEARLY: Final = 0.9
 
@@ -34,7 +34,7 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        return (self.end - self.start) / SECOND_NS
+        return (self.end - self.start) / SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def growth(recording: Recording, name: str, at: Labels = ()) -> Steps | None:
     moments, values = found
     grown = np.diff(values)
     grown = np.where(grown < 0, values[1:], grown)  # it began anew: what it has since is what grew
-    seconds = np.diff(moments) / SECOND_NS
+    seconds = np.diff(moments) / SECOND
     if len(seconds) > 1 and seconds[0] < np.median(seconds[1:]) / 2:
         # A window that begins between two readings has the value of the first at its own begin: too much in too little time.
         moments, grown, seconds = moments[1:], grown[1:], seconds[1:]

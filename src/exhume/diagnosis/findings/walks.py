@@ -14,6 +14,7 @@ from exhume.diagnosis.findings.sampled import by_core, period_ns
 from exhume.diagnosis.findings.spans import merged
 from exhume.diagnosis.findings.stalls import held_stalls
 from exhume.diagnosis.findings.walk_families import family, through
+from exhume.host.quantities import SECOND
 from exhume.recording.recording import Ints, Recording
 
 SAMPLES = "stack samples"
@@ -24,7 +25,6 @@ _WALKS = frozenset({WALK.key, FLUSH.key})
 _ONE_NS = 100_000_000
 # Of a stretch so much must be walked for it to be one.
 _DENSE = 0.8
-SECOND_NS = 10**9
 
 
 @dataclass(slots=True)
@@ -118,8 +118,8 @@ def _stretches(cores: Ints, times: Ints, period: int) -> tuple[list[Span], int]:
 
 def _densest(times: Ints, period: int) -> float:
     times = np.sort(times)
-    within = np.searchsorted(times, times + SECOND_NS, "left") - np.arange(len(times))
-    return int(within.max()) * period / SECOND_NS
+    within = np.searchsorted(times, times + SECOND, "left") - np.arange(len(times))
+    return int(within.max()) * period / SECOND
 
 
 def by_stalls(recording: Recording) -> Walks:
@@ -137,7 +137,7 @@ def by_stalls(recording: Recording) -> Walks:
         walk.spans = parts
         walk.stretch_ns = max(span.end - span.start for span in parts)
         walk.core_share = walk.walked_ns / max(1, whole[key])
-        walk.densest = min(1.0, walk.stretch_ns / SECOND_NS)
+        walk.densest = min(1.0, walk.stretch_ns / SECOND)
     return found
 
 

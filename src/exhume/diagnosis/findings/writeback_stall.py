@@ -16,9 +16,10 @@ from exhume.diagnosis.findings.nic_reset import NicReset
 from exhume.diagnosis.findings.offender import Offender
 from exhume.diagnosis.findings.sampled_work import Whose, sampled
 from exhume.diagnosis.findings.soft_lockup import SoftLockup, in_the_trace
-from exhume.diagnosis.findings.stretches import SECOND_NS, gauge, growth, spans, times
+from exhume.diagnosis.findings.stretches import gauge, growth, spans, times
 from exhume.diagnosis.findings.subjects import Process
 from exhume.diagnosis.findings.thresholds import Thresholds
+from exhume.host.quantities import SECOND
 from exhume.record import record
 from exhume.recording.recording import Recording, labels
 from exhume.text import printable
@@ -82,7 +83,7 @@ def detect(recording: Recording, thresholds: Thresholds) -> Examined:
         return Examined(
             WritebackStall.kind, unseen=recording.why_off("pressure") if stalled is None else recording.why_off("vmstat")
         )
-    shortest = round(thresholds.stretch_s * SECOND_NS)
+    shortest = round(thresholds.stretch_s * SECOND)
     parts = times(stalled.above(thresholds.io_full_ratio * 1e6, shortest))
     if not parts:
         worst = stalled.most(shortest) / 1e6
@@ -141,7 +142,7 @@ def _blocked(recording: Recording, parts: Parts) -> tuple[Blocked | None, int]:
     blocked: Counter[Process] = Counter()
     programs: set[str] = set()
     for row in recording["processes"].rows():
-        if row["state"] == "D" and any(start - SECOND_NS <= row["time"] <= end + SECOND_NS for start, end in parts):
+        if row["state"] == "D" and any(start - SECOND <= row["time"] <= end + SECOND for start, end in parts):
             blocked[Process(row["comm"], row["pid"])] += 1
             if not row["comm"].startswith(("kworker/", "jbd2/")):
                 programs.add(row["comm"])

@@ -23,8 +23,9 @@ from exhume import __version__
 from exhume.errors import ExhumeError
 from exhume.host.http.address import Proxy, basic, join_host, port_of, proxy_for, split_url
 from exhume.host.http.retry import retry_after_s, temporary
+from exhume.host.quantities import SECOND, duration, size
 from exhume.record import record
-from exhume.text import decode, printable, size
+from exhume.text import decode, printable
 
 CONNECT_S = 10.0
 """A server that is up accepts a connection soon, however slow its replies are."""
@@ -284,7 +285,7 @@ class Client:
         if isinstance(error, ssl.SSLCertVerificationError):
             return RequestError("certificate", _reason(error))
         if isinstance(error, TimeoutError):
-            return RequestError("timeout", f"no answer within {self._timeout_s:g} s")
+            return RequestError("timeout", f"no answer within {duration(self._timeout_s * SECOND)}")
         if isinstance(error, OSError):
             return RequestError("broken", _reason(error))
         if isinstance(error, http.client.IncompleteRead):
@@ -425,7 +426,11 @@ class _Socket(_Stream):
             except OSError as error:
                 self.close()
                 self._left()  # raises when the whole request is out of time
-                reason = f"no connection within {connect_s:g} s" if isinstance(error, TimeoutError) else _reason(error)
+                reason = (
+                    f"no connection within {duration(connect_s * SECOND)}"
+                    if isinstance(error, TimeoutError)
+                    else _reason(error)
+                )
         raise RequestError("connect", reason)
 
     def recv(self, size: int) -> bytes:

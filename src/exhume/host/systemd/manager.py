@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from exhume.host.systemd.timespan import seconds
+from exhume.host.quantities import timespan_s
 from exhume.host.systemd.unit_file import Sections, merge, parse
 from exhume.host.tree import Tree
 
@@ -50,7 +50,7 @@ def _configuration(tree: Tree, name: str) -> Sections:
 
 def _span(sections: Sections, default: float, *keys: str) -> float:
     for section, key, value in reversed(sections.assignments):
-        if section == "Manager" and key in keys and (span := seconds(value)) is not None:
+        if section == "Manager" and key in keys and (span := timespan_s(value)) is not None:
             return span
     return default
 

@@ -10,9 +10,9 @@ import posixpath
 from dataclasses import dataclass
 from typing import Final
 
+from exhume.host.quantities import SECOND, duration, timespan_s
 from exhume.host.service import Restart
 from exhume.host.systemd.manager import Defaults, whole
-from exhume.host.systemd.timespan import seconds, shown
 from exhume.host.systemd.unit_file import Sections, split
 
 ACCURACY_S: Final = 0.25
@@ -110,15 +110,16 @@ def _judge(policy: str, limit: Limit, sections: Sections) -> tuple[bool, str]:
     if limit.off:
         return True, f"{when}, and the start limit is switched off ({_off(limit)}): nothing ever stops it"
     period = limit.delay_s + limit.start_s
-    count, window = _starts(limit), shown(limit.interval_s)
-    every = f"a start every {shown(period)}" if period else "starts without a pause"
+    count, window = _starts(limit), duration(limit.interval_s * SECOND)
+    every = f"a start every {duration(period * SECOND)}" if period else "starts without a pause"
     if limit.steps:
-        every = f"starts {shown(limit.delay_s)} apart at first and {shown(limit.longest_s)} after {limit.steps} restarts"
+        first, later = duration(limit.delay_s * SECOND), duration(limit.longest_s * SECOND)
+        every = f"starts {first} apart at first and {later} after {limit.steps} restarts"
     made = f"makes {count:,} in {window}" if not limit.steps and math.isfinite(count) and count < 1e6 else f"within {window}"
     if not limit.bites():
         return True, f"{when}; {every} {made}, and the limit is {limit.burst:,}: it never bites"
     if not limit.bites(ACCURACY_S):
-        late = f"restarts come up to {shown(ACCURACY_S)} late, which is enough for it never to bite"
+        late = f"restarts come up to {duration(ACCURACY_S * SECOND)} late, which is enough for it never to bite"
         return True, f"{when}; {every} {made}, and the limit is {limit.burst:,}, but {late}"
     return (
         False,
@@ -138,7 +139,7 @@ def _unless(limit: Limit) -> str:
     if math.isinf(limit.interval_s) or limit.steps:
         return ""
     spare = limit.interval_s / limit.burst - limit.delay_s - limit.start_s
-    return f", unless each of them lasts {shown(round(spare, 3))} or longer"
+    return f", unless each of them lasts {duration(spare * SECOND)} or longer"
 
 
 def _off(limit: Limit) -> str:
@@ -171,7 +172,7 @@ def _limit(sections: Sections, defaults: Defaults) -> tuple[Limit, list[str]]:
 
 
 def _span(value: str, default: float) -> float:
-    span = seconds(value)
+    span = timespan_s(value)
     return default if span is None else span
 
 
@@ -184,5 +185,5 @@ def _slept(sections: Sections) -> float:
     for line in sections.lines("Service", "ExecStartPre"):
         words = split(line)
         if words and posixpath.basename(words[0].lstrip("-@:+!")) == "sleep":
-            total += sum(seconds(word) or 0.0 for word in words[1:] if word != "infinity")
+            total += sum(timespan_s(word) or 0.0 for word in words[1:] if word != "infinity")
     return total

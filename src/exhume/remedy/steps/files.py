@@ -4,6 +4,7 @@ import difflib
 from dataclasses import replace
 
 from exhume.errors import Refused
+from exhume.host.quantities import size
 from exhume.remedy.files import LARGEST, changed, new_file, new_link
 from exhume.remedy.found import ABSENT, Found, from_json, mark, same, to_json
 from exhume.remedy.node import Node
@@ -94,7 +95,7 @@ class WriteFile(OnDisk):
 
     def wanted(self, step: Step, before: Found) -> Found:
         if len(step.content) > LARGEST:
-            raise Refused(f"{_shown(step.target)} is not written: {len(step.content):,} bytes are more than any configuration")
+            raise Refused(f"{_shown(step.target)} is not written: {size(len(step.content))} are more than any configuration")
         if before.kind == "absent":
             return new_file(step.content, 0o644 if step.mode is None else step.mode)
         if before.kind != "file":

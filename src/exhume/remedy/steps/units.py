@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from exhume.errors import ExhumeError
+from exhume.host.quantities import SECOND, duration
 from exhume.remedy.manager import UnitState, as_command, checked
 from exhume.remedy.node import Node
 from exhume.remedy.plan_model import Risk, Step
@@ -187,8 +188,9 @@ def stop(step: Step, node: Node) -> None:
     node.operations.call("StopUnit", lambda: manager.stop(step.target))
     state = _wait(step, node, step.deadline_s or STOP_S, lambda state: state.down)
     if not state.down:
+        waited = duration((step.deadline_s or STOP_S) * SECOND)
         raise ExhumeError(
-            f"{printable(step.target)} is still {state.active} ({state.sub}) after {step.deadline_s or STOP_S:g} s: "
+            f"{printable(step.target)} is still {state.active} ({state.sub}) after {waited}: "
             "systemd goes on stopping it by its own TimeoutStopSec=; resume when it is down"
         )
 

@@ -93,5 +93,5 @@ export function told(found) {
   if (found.frames === null) return '';
   if (found.frames === 0) return 'nothing matches';
   const frames = found.frames === 1 ? '1 frame' : `${found.frames.toLocaleString('en')} frames`;
-  return `${(found.share * 100).toFixed(1)} % matched in ${frames}`;
+  return `${(found.share * 100).toFixed(1)}% matched in ${frames}`;
 }

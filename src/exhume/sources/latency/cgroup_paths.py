@@ -6,10 +6,10 @@ from typing import Final
 
 from exhume.errors import Unreadable
 from exhume.host.cgroups import layout, walk
+from exhume.host.quantities import SECOND
 from exhume.host.root import Root
 from exhume.text import from_path
 
-_SECOND_NS: Final = 1_000_000_000
 _PAUSE: Final = 200
 """After a walk of the hierarchy so many times its duration passes before the next: 0.5 % of a core."""
 
@@ -59,4 +59,4 @@ class CgroupPaths:
         except Unreadable:
             self._paths = {}
         now = time.monotonic_ns()
-        self._not_before_ns = now + max(_SECOND_NS, _PAUSE * (now - begin))
+        self._not_before_ns = now + max(SECOND, _PAUSE * (now - begin))

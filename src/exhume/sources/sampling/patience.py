@@ -7,6 +7,7 @@ import threading
 import time
 
 from exhume.errors import Unreadable
+from exhume.host.quantities import SECOND, duration
 from exhume.host.root import LARGEST, Root
 
 WITHIN_S = 0.05
@@ -46,7 +47,7 @@ class PatientRoot(Root):
             answer = self._answers.get(timeout=WITHIN_S)
         except queue.Empty:
             self._give_up()
-            raise Unreadable(f"/{name} did not answer within {WITHIN_S * 1000:.0f} ms") from None
+            raise Unreadable(f"/{name} did not answer within {duration(WITHIN_S * SECOND)}") from None
         self._row = 0
         if isinstance(answer, Unreadable):
             raise answer

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from exhume.errors import Unreadable
 from exhume.host.paths import decode, open_in
+from exhume.host.quantities import size
 from exhume.sources.sampling.symbol_child import begin, timed
 from exhume.sources.sampling.symbol_messages import LARGEST, Garbled, Reply, Request, Told, What, unpack_request
 
@@ -255,7 +256,7 @@ def _open_checked(place: int) -> int:
         if not stat.S_ISREG(told.st_mode):
             raise Unreadable("it is not a regular file")
         if told.st_size > LARGEST_FILE:
-            raise Unreadable(f"it is larger than {LARGEST_FILE >> 30} GiB")
+            raise Unreadable(f"it is larger than {size(LARGEST_FILE)}")
         door = _DOORS.get(_file_system(place))
         if door is not None:
             raise Unreadable(f"it is a file of {door}")

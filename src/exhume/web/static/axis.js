@@ -195,16 +195,6 @@ export function day(time, clock) {
   return `${date.getFullYear()}-${padded(date.getMonth() + 1)}-${padded(date.getDate())}`;
 }
 
-/** How long, as people say it. @param {number} length µs */
-export function lasting(length) {
-  if (length < 10_000) return `${(length / 1000).toFixed(1)} ms`;
-  if (length < SECOND) return `${Math.round(length / 1000)} ms`;
-  if (length < 60 * SECOND) return `${(length / SECOND).toFixed(length < 10 * SECOND ? 2 : 1)} s`;
-  const seconds = Math.round(length / SECOND), minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
-  const parts = hours ? [`${hours} h`, `${minutes % 60} min`] : [`${minutes} min`, `${seconds % 60} s`];
-  return parts.filter((part) => !part.startsWith('0 ')).join(' ');
-}
-
 /** A core for people; of some samples nobody wrote down theirs. @param {number} core */
 export function coreName(core) {
   return `core ${core < 0 ? 'unknown' : core}`;
@@ -220,12 +210,6 @@ export function uncovered(covers, shown) {
   if (!covers) return [shown];
   const before = {from: shown.from, to: Math.min(shown.to, covers.from)}, after = {from: Math.max(shown.from, covers.to), to: shown.to};
   return [before, after].filter(({from, to}) => to > from);
-}
-
-/** A number for people. @param {number} value @param {string} unit */
-export function number(value, unit = '') {
-  const text = Number.isInteger(value) || Math.abs(value) >= 100 ? Math.round(value).toLocaleString('en') : value.toPrecision(2);
-  return unit ? `${text} ${unit}` : text;
 }
 
 /**

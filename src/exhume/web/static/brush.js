@@ -1,9 +1,10 @@
 // @ts-check
 // What a hand does on the overview: a drag on the frame of the window moves it, on an edge stretches it, elsewhere draws a new
 // one; a click goes there, on an incident to that.
-import {around, between, inside, lasting, panned, told, toTime, toX, zoomed} from './axis.js';
+import {around, between, inside, panned, told, toTime, toX, zoomed} from './axis.js';
 import {hush, plain, tell} from './canvas.js';
 import {turned, windowed} from './gestures.js';
+import {duration} from './quantities.js';
 
 const EDGE = 6;
 
@@ -30,11 +31,11 @@ export function goTo(store, incident) {
 export function brush(canvas, store, {plot, whole, incidentAt, marks, bottom}) {
   /** @type {{x: number, what: 'new' | 'move' | 'from' | 'to', window: import('./axis.js').Span, moved: boolean} | null} */
   let drag = null;
-  const duration = () => store.about().duration_us;
+  const recorded = () => store.about().duration_us;
   /** @param {number} x */
   const what = (x) => {
     const {from, to} = store.get(), [left, right] = [toX(from, whole(), plot()), toX(to, whole(), plot())];
-    if (to - from > 0.98 * duration()) return 'new';
+    if (to - from > 0.98 * recorded()) return 'new';
     if (Math.abs(x - left) < EDGE && right - left > 2 * EDGE) return 'from';
     if (Math.abs(x - right) < EDGE && right - left > 2 * EDGE) return 'to';
     return x > left - 3 && x < right + 3 ? 'move' : 'new';
@@ -51,16 +52,16 @@ export function brush(canvas, store, {plot, whole, incidentAt, marks, bottom}) {
       drag.moved ||= Math.abs(event.offsetX - drag.x) > 3;
       const start = toTime(drag.x, whole(), plot()), {from, to} = drag.window;
       const next =
-        drag.what === 'move' ? panned(drag.window, time - start, duration())
-          : between(drag.what === 'from' ? to : drag.what === 'to' ? from : start, time, duration());
-      if (drag.moved && next) store.set(windowed(store, inside(next, duration())));
+        drag.what === 'move' ? panned(drag.window, time - start, recorded())
+          : between(drag.what === 'from' ? to : drag.what === 'to' ? from : start, time, recorded());
+      if (drag.moved && next) store.set(windowed(store, inside(next, recorded())));
       return;
     }
     const under = event.offsetY < marks + 4 ? incidentAt(event.offsetX) : undefined, kind = what(event.offsetX);
     canvas.style.cursor = under ? 'pointer' : kind === 'move' ? 'grab' : kind === 'new' ? 'crosshair' : 'ew-resize';
     if (event.offsetX < plot().left) hush();
     else if (under) {
-      const when = `${told(under.start, store.about())}  ${lasting(under.end - under.start)}`;
+      const when = `${told(under.start, store.about())}  ${duration(under.end - under.start)}`;
       tell(event.clientX, event.clientY, [when, plain(under.summary)]);
     } else tell(event.clientX, event.clientY, [told(time, store.about())]);
     store.hover.set(event.offsetX >= plot().left ? time : null);
@@ -72,8 +73,8 @@ export function brush(canvas, store, {plot, whole, incidentAt, marks, bottom}) {
     const under = incidentAt(event.offsetX);
     const {from, to} = store.get(), time = toTime(event.offsetX, whole(), plot());
     if (under && event.offsetY < bottom) goTo(store, {from: under.start, to: under.end});
-    else if (ended.what === 'new' && to - from < 0.98 * duration()) {
-      store.set(windowed(store, inside({from: time - (to - from) / 2, to: time + (to - from) / 2}, duration())), {push: true});
+    else if (ended.what === 'new' && to - from < 0.98 * recorded()) {
+      store.set(windowed(store, inside({from: time - (to - from) / 2, to: time + (to - from) / 2}, recorded())), {push: true});
     }
   });
   canvas.addEventListener('pointercancel', () => (drag = null));
@@ -89,7 +90,7 @@ export function brush(canvas, store, {plot, whole, incidentAt, marks, bottom}) {
     (event) => {
       const {from, to} = store.get();
       const time = Math.min(to, Math.max(from, toTime(event.offsetX, whole(), plot())));
-      const next = zoomed({from, to}, time, turned(event.deltaY), duration());
+      const next = zoomed({from, to}, time, turned(event.deltaY), recorded());
       if (next.from === from && next.to === to) return;
       event.preventDefault();
       store.set(windowed(store, next));

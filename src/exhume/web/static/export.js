@@ -5,8 +5,9 @@ import { picture } from './flame.js';
 import { element } from './flame_controls.js';
 import { paint, ROW } from './flame_draw.js';
 import { flameSvg } from './flame_svg.js';
-import { lasting, moment } from './flame_words.js';
+import { moment } from './flame_words.js';
 import { chosen } from './state.js';
+import {duration} from './quantities.js';
 
 /** @typedef {import('./state.js').Store} Store */
 /** @typedef {import('./api.js').Api} Api */
@@ -37,7 +38,7 @@ export function mountExport(host, store, api) {
     const state = store.get();
     const { from, to } = chosen(state);
     const what = element('p', '');
-    what.textContent = `${state.selFrom === null ? 'the window' : 'the selection'}: ${moment(store.about(), from)}, ${lasting(to - from)}, with the filters`;
+    what.textContent = `${state.selFrom === null ? 'the window' : 'the selection'}: ${moment(store.about(), from)}, ${duration(to - from)}, with the filters`;
     list.replaceChildren(what, ...FORMATS.map(([format, name, use]) => {
       const link = /** @type {HTMLAnchorElement} */ (element('a', ''));
       link.href = api.exportUrl(format, from, to, state);

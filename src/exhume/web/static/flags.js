@@ -1,8 +1,9 @@
 // @ts-check
 // Lines of the logs as flags: severity by shape and colour, as much of the text as has room, none on another.
-import {number, stacked, told, toX} from './axis.js';
+import {stacked, told, toX} from './axis.js';
 import {cut, fitted, FONT, laneName, SMALL} from './canvas.js';
 import {theme} from './colours.js';
+import {count, counted} from './quantities.js';
 
 const FLAG_ROW = 17, FLAG_ROWS = 3, CLUSTER = 11, LONGEST = 420, CRAMPED = 200, MOST_TOLD = 8;
 const RANK = {critical: 0, warning: 1, info: 2};
@@ -45,8 +46,8 @@ export function flagTrack(flags, leftOut, clock) {
       const colours = theme();
       laneName(context, 'log', top + 9, colours.ink);
       context.font = SMALL;
-      const count = `${number(byTime.length)} ${byTime.length === 1 ? 'line' : 'lines'}`;
-      laneName(context, leftOut ? `${count}, ${number(leftOut)} left out` : count, top + 23, colours.dim);
+      const lines = counted(byTime.length, 'line');
+      laneName(context, leftOut ? `${lines}, ${count(leftOut)} left out` : lines, top + 23, colours.dim);
       const end = plot.left + plot.width;
       const shown = byTime.filter((flag) => flag.t >= span.from && flag.t <= span.to);
       const clusters = clustered(shown, (time) => toX(time, span, plot));

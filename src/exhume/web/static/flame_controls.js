@@ -2,7 +2,8 @@
 // The controls above the flame graph: grouping, direction, comparison, search, the path of the zoomed frame, the legend.
 // They show what the store says and tell it what people choose; nothing is kept here.
 import { chosen, span } from './state.js';
-import { lasting, moment } from './flame_words.js';
+import { moment } from './flame_words.js';
+import {duration} from './quantities.js';
 
 /** @typedef {import('./state.js').Store} Store */
 /** @typedef {import('./state.js').State} State */
@@ -98,7 +99,7 @@ function showBase(select, state, store) {
   const entry = own ?? document.createElement('option');
   entry.dataset.own = '1';
   entry.value = state.base;
-  entry.textContent = `${moment(store.about(), times[0])}, ${lasting(times[1] - times[0])}`;
+  entry.textContent = `${moment(store.about(), times[0])}, ${duration(times[1] - times[0])}`;
   if (!own) select.append(entry);
   select.value = state.base;
 }

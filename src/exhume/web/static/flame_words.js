@@ -2,6 +2,7 @@
 // What a flame graph says in words: the tooltip, the line for screen readers, the note below its controls.
 import { real } from './axis.js';
 import { change } from './flame_layout.js';
+import { count, counted, duration, percent } from './quantities.js';
 
 /** @typedef {import('./flame_layout.js').Layout} Layout */
 /** @typedef {Pick<import('./api.js').About, 'has_wall' | 'real_start_ms' | 'clock'>} Clock */
@@ -9,15 +10,9 @@ import { change } from './flame_layout.js';
 /** @type {Record<string, string>} */
 const KINDS = { g: '', k: 'kernel', u: 'user space', p: 'Python', j: 'made at run time', i: 'idle' };
 
-/** @param {number} count */
-export function samples(count) {
-  return count === 1 ? '1 sample' : `${count.toLocaleString('en')} samples`;
-}
-
-/** @param {number} share 0 to 1 */
-export function percent(share) {
-  const hundredths = share * 100;
-  return `${hundredths >= 99.95 || hundredths === 0 ? hundredths.toFixed(0) : hundredths.toFixed(hundredths < 1 ? 2 : 1)} %`;
+/** With the digits that tell frames apart. @param {number} share 0 to 1 */
+export function part(share) {
+  return percent(share, share >= 0.9995 || share === 0 ? 0 : share < 0.01 ? 2 : 1);
 }
 
 /** What a frame is, as lines: name first. @param {Layout} layout @param {number} frame @param {number} zoomed @returns {string[]} */
@@ -25,9 +20,9 @@ export function lines(layout, frame, zoomed) {
   const kind = KINDS[layout.kind[frame]] ?? '';
   const where = [kind, layout.modules[layout.module[frame]]].filter(Boolean).join(' · ');
   const now = share(layout.value[frame], layout.total);
-  const shares = [`${samples(layout.value[frame])}, ${percent(now)} of all`];
+  const shares = [`${counted(layout.value[frame], 'sample')}, ${part(now)} of all`];
   if (zoomed > 0 && frame !== zoomed && layout.value[zoomed] > 0 && inside(layout, frame, zoomed)) {
-    shares.push(`${percent(layout.value[frame] / layout.value[zoomed])} of ${layout.names[layout.name[zoomed]]}`);
+    shares.push(`${part(layout.value[frame] / layout.value[zoomed])} of ${layout.names[layout.name[zoomed]]}`);
   }
   return [layout.names[layout.name[frame]], where, shares.join(', '), difference(layout, frame)].filter(Boolean);
 }
@@ -38,11 +33,11 @@ export function difference(layout, frame) {
   if (changed === null || frame === 0) return '';
   const { now, before } = changed;
   if (before === 0) return 'not there in the base';
-  if (now === 0) return `only in the base: ${samples(layout.base[frame])}, ${percent(before)}`;
+  if (now === 0) return `only in the base: ${counted(layout.base[frame], 'sample')}, ${part(before)}`;
   const points = (now - before) * 100;
   const times = now / before;
   const often = times >= 1.1 || times <= 0.9 ? `, ${times >= 10 ? times.toFixed(0) : times.toFixed(times < 0.1 ? 2 : 1)} times its share` : '';
-  return `base ${percent(before)}: ${points >= 0 ? '+' : '−'}${Math.abs(points).toFixed(1)} points${often}`;
+  return `base ${part(before)}: ${points >= 0 ? '+' : '−'}${Math.abs(points).toFixed(1)} points${often}`;
 }
 
 /** @param {number} part @param {number} whole */
@@ -62,13 +57,6 @@ export function moment(about, time) {
   return `${at.toLocaleTimeString('en-GB')}.${String(at.getMilliseconds()).padStart(3, '0')}`;
 }
 
-/** @param {number} length µs */
-export function lasting(length) {
-  if (length < 1e6) return `${Math.round(length / 1000)} ms`;
-  if (length < 120e6) return `${(length / 1e6).toFixed(length < 10e6 ? 1 : 0)} s`;
-  return `${(length / 60e6).toFixed(length < 600e6 ? 1 : 0)} min`;
-}
-
 /**
  * What is shown, in one line: how many samples of how long, compared with what, what is left out.
  * @param {Layout} layout
@@ -78,12 +66,12 @@ export function lasting(length) {
  * @param {Clock} about
  */
 export function summary(layout, baseline, window, base, about) {
-  const words = [`${samples(layout.total)} of ${lasting(window.to - window.from)}`];
+  const words = [`${counted(layout.total, 'sample')} of ${duration(window.to - window.from)}`];
   if (layout.compared) {
-    const when = baseline ? ` from ${moment(about, baseline.from)}, ${lasting(baseline.to - baseline.from)}` : '';
-    words.push(`compared with ${samples(layout.baseTotal)}${when}`);
+    const when = baseline ? ` from ${moment(about, baseline.from)}, ${duration(baseline.to - baseline.from)}` : '';
+    words.push(`compared with ${counted(layout.baseTotal, 'sample')}${when}`);
   } else if (base === 'auto') words.push('there is no quiet time to compare with');
   else if (base !== 'off') words.push('the base has no samples');
-  if (layout.leftOut) words.push(`${layout.leftOut.toLocaleString('en')} narrow frames left out`);
+  if (layout.leftOut) words.push(`${count(layout.leftOut)} narrow frames left out`);
   return words.join(' · ');
 }

@@ -1,8 +1,9 @@
 // @ts-check
 // What the lanes below the cores show, as a list under them: log lines, waits, NIC resets and restarts of the window, for those
 // who use the keyboard or do not see the picture. Each entry selects its moment.
-import {between, coreName, lasting, number, told} from './axis.js';
+import {between, coreName, told} from './axis.js';
 import {plain} from './canvas.js';
+import {count, duration} from './quantities.js';
 
 const MOST = 200;
 // Something that took no time is selected with this much around it, µs.
@@ -22,7 +23,7 @@ export function happened(lanes, span, clock) {
   const all = [
     ...lanes.flags.map(({t, severity, kind, text}) => ({from: t, to: t, text: `${severity}  ${kind}: ${text}`})),
     ...lanes.bars.flatMap(({title, spans}) => spans.map(([from, to, core, text]) => (
-      {from, to, text: `${title}, ${lasting(to - from)}${core >= 0 ? `, ${coreName(core)}` : ''}  ${text}`}
+      {from, to, text: `${title}, ${duration(to - from)}${core >= 0 ? `, ${coreName(core)}` : ''}  ${text}`}
     ))),
     ...lanes.resets.map(({t, device, reason}) => ({from: t, to: t, text: `${device} reset${reason ? `, reason: ${reason}` : ''}`})),
     ...lanes.restarts.map(({t, unit, times}) => ({from: t, to: t, text: `${unit} restarted${times > 1 ? ` ${times} times` : ''}`})),
@@ -70,7 +71,7 @@ export function mountHappened(element, store) {
     });
     if (known.more) {
       const item = document.createElement('li');
-      item.textContent = `and ${number(known.more)} more: zoom in`;
+      item.textContent = `and ${count(known.more)} more: zoom in`;
       items.push(item);
     }
     list.replaceChildren(...items);
@@ -84,7 +85,7 @@ export function mountHappened(element, store) {
       const {from, to} = store.get();
       known = happened(lanes, {from, to}, store.about());
       details.hidden = !known.entries.length;
-      summary.textContent = `Log lines, waits, NIC resets and restarts in this window, as a list (${number(known.entries.length + known.more)})`;
+      summary.textContent = `Log lines, waits, NIC resets and restarts in this window, as a list (${count(known.entries.length + known.more)})`;
       write();
     },
   };

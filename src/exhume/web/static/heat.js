@@ -2,12 +2,13 @@
 // The subsecond-offset heat map: a column is a second, read upwards from its begin, so that what happens in every second is a
 // stripe across and a second without rest a full column. A drag goes from cell to cell: what lies between them in time is
 // selected, to the fiftieth of a second.
-import {between, coreName, lasting, plotOf, told, toTime, toX, widened} from './axis.js';
+import {between, coreName, plotOf, told, toTime, toX, widened} from './axis.js';
 import {bytes, isAbort} from './api.js';
 import {buffer, laid, laneName, marked, plane, scale, SMALL} from './canvas.js';
 import {heatStops, pixel, ramp, rgb, theme, themed} from './colours.js';
 import {patient} from './patient.js';
 import {wentAlong} from './state.js';
+import {counted, duration} from './quantities.js';
 
 const TOP = 4, HEIGHT = 200, SCALE = 22, REST_MS = 80, AGAIN_MS = 1000, SECOND = 1_000_000;
 
@@ -103,10 +104,10 @@ export function mountHeat(element, store, api) {
       state.tid && `thread ${state.tid}`, state.cgroup && `cgroups like ${state.cgroup}`,
     ].filter(Boolean).join(', ');
     const stacks = state.colour ? ` of stacks with ${state.colour}` : '';
-    const column = columnUs > SECOND ? `a column is ${columnUs / SECOND} seconds; ` : '';
+    const column = columnUs > SECOND ? `a column is ${duration(columnUs)}; ` : '';
     if (!store.about().sampled) note.textContent = 'The recording has no stack samples: nothing to show here.';
     else if (empty) note.textContent = `No busy samples${stacks}${told_ ? `, only ${told_},` : ''} in this window.`;
-    else note.textContent = `${told_ ? `Only ${told_}; ` : ''}${column}most: ${answer.most.toLocaleString('en')} samples${stacks} in 20 ms.`;
+    else note.textContent = `${told_ ? `Only ${told_}; ` : ''}${column}most: ${counted(answer.most, 'sample')}${stacks} in 20 ms.`;
     picture.label(`Heat map of samples by second and part of the second. ${note.textContent}`);
   }
 
@@ -221,13 +222,13 @@ export function mountHeat(element, store, api) {
   function say(x, y, time) {
     if (!heat || x < plot().left - 2 || y > TOP + HEIGHT) return [];
     const clock = store.about(), draft = store.draft.get(), {answer, columnUs, columns, cells} = heat;
-    if (draft) return [`${told(draft.from, clock)} to ${told(draft.to, clock)}`, lasting(draft.to - draft.from)];
+    if (draft) return [`${told(draft.from, clock)} to ${told(draft.to, clock)}`, duration(draft.to - draft.from)];
     const column = Math.floor((time - answer.start) / columnUs);
     const row = Math.min(answer.rows - 1, Math.max(0, Math.floor(((TOP + HEIGHT - y) / HEIGHT) * answer.rows)));
     if (column < 0 || column >= columns || marked(heat.unknown, column)) return [told(time, clock), 'not recorded'];
     const count = Math.round((cells[column * answer.rows + row] / 255) * answer.most);
-    const wide = columnUs === SECOND ? '20 ms' : `${columnUs / SECOND} s`;
-    return [`${told(time, clock)}, ${wide}`, `${count.toLocaleString('en')} samples`];
+    const wide = columnUs === SECOND ? '20 ms' : duration(columnUs);
+    return [`${told(time, clock)}, ${wide}`, counted(count, 'sample')];
   }
 
   // Nobody points at it before it is there.

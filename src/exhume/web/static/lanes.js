@@ -1,7 +1,7 @@
 // @ts-check
 // The lanes: a strip for each core, and under them what else lay side by side in time. Drawn from the last answer at once
 // while the window moves; asked anew when it has rested.
-import {coreName, lasting, plotOf, told, toX, uncovered, widened} from './axis.js';
+import {coreName, plotOf, told, toX, uncovered, widened} from './axis.js';
 import {isAbort} from './api.js';
 import {laid, marks, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
@@ -9,6 +9,7 @@ import {gestures} from './gestures.js';
 import {mountHappened} from './happened.js';
 import {decoded, layout, MOST, names, orderOf, painted, STATES, UNKNOWN} from './strips.js';
 import {tracksOf} from './tracks.js';
+import {count, duration, percent} from './quantities.js';
 
 const SCALE = 24, REST_MS = 80, AGAIN_MS = 1000, FLASH_MS = 2200;
 const MOST_COLUMNS = 2000;
@@ -73,7 +74,7 @@ export function mountLanes(element, store, api) {
     const sentences = [];
     if (!lanes.cores.length) sentences.push('Nothing is known of the cores in this window.');
     if (quiet.length) sentences.push(`Nothing seen of: ${quiet.join(', ')}.`);
-    if (lanes.flags_left_out) sentences.push(`${lanes.flags_left_out.toLocaleString('en')} log lines are left out: zoom in to see them.`);
+    if (lanes.flags_left_out) sentences.push(`${count(lanes.flags_left_out)} log lines are left out: zoom in to see them.`);
     if (lanes.source === 'samples') sentences.push('Shares of the cores are those of stack samples: no counters were kept.');
     if (lanes.source === 'summary') sentences.push('Shares of the cores are by stack samples; zoom in for counters and steal.');
     note.textContent = sentences.join(' ');
@@ -144,7 +145,7 @@ export function mountLanes(element, store, api) {
     const clock = store.about(), row = rows.find((one) => y >= one.top - 1 && y < one.top + one.height + 1);
     if (x < plot().left - 2) return row ? [coreName(row.core), 'click: only this core; ctrl and click: this one too'] : [];
     const draft = store.draft.get();
-    const head = draft ? `${told(draft.from, clock)} to ${told(draft.to, clock)}  (${lasting(draft.to - draft.from)})` : told(time, clock);
+    const head = draft ? `${told(draft.from, clock)} to ${told(draft.to, clock)}  (${duration(draft.to - draft.from)})` : told(time, clock);
     if (row) return [head, shareOf(row.core, time)];
     const under = tracks.find(({track, top}) => y >= top && y < top + track.height);
     return [head, ...(under?.track.say(x, y - under.top, time, window_(), plot()) ?? [])];
@@ -157,7 +158,7 @@ export function mountLanes(element, store, api) {
     const column = Math.floor(((time - lanes.from) / (lanes.to - lanes.from)) * lanes.columns);
     if (column < 0 || column >= lanes.columns || known[0][column] === UNKNOWN) return `${coreName(core)}: not recorded`;
     const parts = STATES.map((name, at) => ({name, share: known[at][column] / MOST}));
-    const told_ = parts.filter((part) => part.share >= 0.005).map((part) => `${part.name} ${Math.round(part.share * 100)} %`);
+    const told_ = parts.filter((part) => part.share >= 0.005).map((part) => `${part.name} ${percent(part.share)}`);
     return `${coreName(core)}: ${told_.join(', ') || 'idle'}`;
   }
 

@@ -1,11 +1,12 @@
 // @ts-check
 // The whole recording at a glance: how much of its time the worst core was in the kernel, how busy all were, zombies; the
 // incidents marked and listed; and the window that everything below shows, which can be moved, stretched and drawn here.
-import {lasting, number, plotOf, told, toX} from './axis.js';
+import {plotOf, told, toX} from './axis.js';
 import {isAbort} from './api.js';
 import {brush, goTo} from './brush.js';
 import {laneName, plain, plane, scale, SMALL} from './canvas.js';
 import {theme, themed} from './colours.js';
+import {count, duration} from './quantities.js';
 
 const MARKS = 20, HEIGHT = 64, SCALE = 20, AGAIN_MS = 1500;
 // The server tries again after half a minute, and then less often.
@@ -19,8 +20,8 @@ export function incidentsTold({incidents, incidents_ready: ready, incidents_fail
   if (failed && !incidents.length) return 'Incidents could not be looked for in this recording.';
   if (!incidents.length && !more) return ready ? 'No incident was found in this recording.' : 'Looking for incidents…';
   const all = incidents.length + more, open = incidents.filter((one) => one.judged === false).length;
-  const counted = all === 1 ? '1 incident was found' : `${number(all)} incidents were found`;
-  const parts = [open && `${number(open)} of them not judged yet: go to one, and the verdict is of it`, more && `${number(more)} of them not listed here`];
+  const counted = all === 1 ? '1 incident was found' : `${count(all)} incidents were found`;
+  const parts = [open && `${count(open)} of them not judged yet: go to one, and the verdict is of it`, more && `${count(more)} of them not listed here`];
   const sentences = [(open || more) && `${counted}, ${parts.filter(Boolean).join('; ')}.`, failed && 'Later ones could not be looked for.'];
   return sentences.filter(Boolean).join(' ');
 }
@@ -126,10 +127,10 @@ export function mountOverview(element, store, api) {
 
   function explain() {
     if (!overview) return;
-    const count = overview.incidents.length;
+    const many = overview.incidents.length;
     note.textContent = incidentsTold(overview);
     note.hidden = note.textContent === '';
-    picture.label(`The whole recording, ${lasting(store.about().duration_us)}, with ${count} incidents. They are listed below. ${note.textContent}`);
+    picture.label(`The whole recording, ${duration(store.about().duration_us)}, with ${count(many)} incidents. They are listed below. ${note.textContent}`);
   }
 
   function enumerate() {
@@ -141,7 +142,7 @@ export function mountOverview(element, store, api) {
       const when = document.createElement('b'), what = document.createElement('span');
       when.textContent = `${at + 1}  ${told(incident.start, clock, 1e6)}`;
       const why = incident.judged === false ? 'not judged yet' : `${plain(incident.cause ?? 'cause not visible')}  ${plain(incident.subject ?? '')}`;
-      what.textContent = ` ${lasting(Math.max(0, incident.end - incident.start))}  ${why}`;
+      what.textContent = ` ${duration(Math.max(0, incident.end - incident.start))}  ${why}`;
       button.append(when, what);
       button.title = plain(incident.summary);
       button.addEventListener('click', () => goTo(store, {from: incident.start, to: incident.end}));

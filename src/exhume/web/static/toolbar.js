@@ -1,8 +1,9 @@
 // @ts-check
 // The bar at the top: whose node and what time is shown, whose samples count, what the heat map counts, light or dark.
-import {atEnd, day, lasting, told, zoomed} from './axis.js';
+import {atEnd, day, told, zoomed} from './axis.js';
 import {plain} from './canvas.js';
 import {windowed} from './gestures.js';
+import {duration} from './quantities.js';
 
 /** Families of functions that a heat map is coloured by: what starves a node is mostly one of these. @type {[string, string][]} */
 export const FAMILIES = [
@@ -76,7 +77,7 @@ export function mountToolbar(element, store, does) {
     const selected = state.selFrom !== null && state.selTo !== null;
     const [from, to] = selected ? [state.selFrom ?? 0, state.selTo ?? 0] : [state.from, state.to];
     const step = to - from < 60e6 ? 1000 : 1e6;
-    const span = `${day(from, clock)} ${told(from, clock, step)} to ${told(to, clock, step)}, ${lasting(to - from)}`;
+    const span = `${day(from, clock)} ${told(from, clock, step)} to ${told(to, clock, step)}, ${duration(to - from)}`;
     const text = selected ? `selected ${span}` : span;
     if (shown.textContent !== text) shown.textContent = text;
     live.hidden = follow.hidden = !clock.live;

@@ -1,10 +1,11 @@
 // @ts-check
 // The lanes under the cores: counts as lines, stretches in which something due did not run as bars, log lines as flags, and
 // restarts of units as ticks. Each track knows its place, draws itself, and says what is under the pointer.
-import {lasting, number, told, toX} from './axis.js';
+import {told, toX} from './axis.js';
 import {cut, FONT, laneName, plain, SMALL} from './canvas.js';
 import {theme} from './colours.js';
 import {flagTrack} from './flags.js';
+import {count, duration, measured} from './quantities.js';
 
 /** @typedef {import('./axis.js').Span} Span */
 /** @typedef {import('./axis.js').Plot} Plot */
@@ -39,11 +40,11 @@ export function tracksOf(lanes, clock) {
 
 /** @param {import('./api.js').Line} line @param {Span & {columns: number}} covers @returns {Track} */
 function lineTrack(line, covers) {
-  const values = line.values, count = values.length;
+  const values = line.values, many = values.length;
   // A count that hardly changes is shown by its change; anything else from nothing up.
   const least = line.least > 0.7 * line.most && line.most > line.least ? line.least : 0;
   const room = line.most - least || 1;
-  const step = (covers.to - covers.from) / count;
+  const step = (covers.to - covers.from) / many;
   return {
     title: line.title,
     height: LINE,
@@ -53,7 +54,7 @@ function lineTrack(line, covers) {
       const colour = line.key === 'live' ? colours.live : line.key === 'zombies' ? colours.zombies : colours.count;
       laneName(context, line.title, top + 11, colours.ink);
       context.font = SMALL;
-      laneName(context, `${least ? `${number(least)} to ` : ''}${number(line.most, line.unit)}`, top + 25, colours.dim);
+      laneName(context, `${least ? `${count(least)} to ` : ''}${measured(line.most, line.unit)}`, top + 25, colours.dim);
       context.font = FONT;
       context.save();
       context.beginPath();
@@ -62,7 +63,7 @@ function lineTrack(line, covers) {
       context.fillStyle = context.strokeStyle = colour;
       context.lineWidth = 1.5;
       const first = Math.max(0, Math.floor((span.from - covers.from) / step) - 1);
-      const last = Math.min(count, Math.ceil((span.to - covers.from) / step) + 1);
+      const last = Math.min(many, Math.ceil((span.to - covers.from) / step) + 1);
       for (let start = first; start < last; start++) {
         if (values[start] === null) continue;
         let end = start;
@@ -97,7 +98,7 @@ function lineTrack(line, covers) {
     },
     say: (_x, _y, time) => {
       const value = values[Math.floor((time - covers.from) / step)];
-      return [`${line.title}: ${value === null || value === undefined ? 'not known' : number(value, line.unit)}`];
+      return [`${line.title}: ${value === null || value === undefined ? 'not known' : measured(value, line.unit)}`];
     },
   };
 }
@@ -122,7 +123,7 @@ function barTrack(bars, clock) {
     say: (x, _y, _time, span, plot) => {
       const under = bars.spans.filter(([from, to]) => x >= toX(from, span, plot) - 3 && x <= toX(to, span, plot) + 3);
       return under.slice(0, MOST_TOLD).map(
-        ([from, to, core, text]) => `${told(from, clock)}  ${lasting(to - from)}${core >= 0 ? `, core ${core}` : ''}  ${cut(text)}`,
+        ([from, to, core, text]) => `${told(from, clock)}  ${duration(to - from)}${core >= 0 ? `, core ${core}` : ''}  ${cut(text)}`,
       );
     },
   };

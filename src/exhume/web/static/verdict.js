@@ -3,9 +3,10 @@
 // Judging takes a while: what was judged before stays, dimmed, until the new verdict is there.
 import { isAbort } from './api.js';
 import { element } from './flame_controls.js';
-import { lasting, moment } from './flame_words.js';
+import { moment } from './flame_words.js';
 import { span } from './state.js';
 import { chain, lists } from './verdict_parts.js';
+import {duration, percent} from './quantities.js';
 
 /** @typedef {import('./state.js').Store} Store */
 /** @typedef {import('./state.js').State} State */
@@ -91,8 +92,8 @@ export function mountVerdict(host, store, api) {
   /** @param {{from: number, to: number, what: string}} time @param {boolean} busy @param {number} [spent] ms */
   function tellWhen(time, busy, spent = 0) {
     const about = store.about();
-    const told = `${time.what}, ${moment(about, time.from)} to ${moment(about, time.to)} (${lasting(time.to - time.from)})`;
-    const seconds = spent >= 2000 ? ` ${Math.round(spent / 1000)} s so far` : '';
+    const told = `${time.what}, ${moment(about, time.from)} to ${moment(about, time.to)} (${duration(time.to - time.from)})`;
+    const seconds = spent >= 2000 ? ` ${duration(spent * 1000)} so far` : '';
     when.textContent = busy ? `Judging ${told} …${seconds}` : `Verdict of ${told}. `;
     if (busy) return;
     const state = store.get();
@@ -110,7 +111,7 @@ export function mountVerdict(host, store, api) {
     const known = verdict.cause !== null || health === 'healthy';
     const badge = words('strong', `verdict-badge ${known ? health : 'unknown'}`, known ? health.toUpperCase() : 'UNKNOWN CAUSE');
     const headline = words('h3', 'verdict-headline', verdict.summary);
-    const sure = words('span', 'verdict-sure', verdict.cause === null ? '' : `confidence ${Math.round(verdict.confidence * 100)} %`);
+    const sure = words('span', 'verdict-sure', verdict.cause === null ? '' : `confidence ${percent(verdict.confidence)}`);
     head.replaceChildren(badge, headline, sure);
     body.replaceChildren(chain(report, go), ...lists(report));
   }

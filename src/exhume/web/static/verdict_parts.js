@@ -2,6 +2,7 @@
 // The parts of a verdict as elements: the chain with its links, what was ruled out, what to do. Text only, never markup: the
 // sentences carry names of units, cgroups and processes.
 import { element } from './flame_controls.js';
+import {percent} from './quantities.js';
 
 /** @typedef {[number, number, (number | null)?]} Span begin and end, µs, and the core where there is one */
 /** @typedef {{what: string, value: string | number, unit: string, source: string, text: string}} Evidence text: the value with its unit, as it is shown */
@@ -61,7 +62,7 @@ export function chain(report, go) {
     const finding = /** @type {Finding} */ (byId.get(link.finding));
     const item = element('li', finding.severity);
     if (link.because) {
-      const sure = link.confidence !== undefined && link.confidence < 1 ? `, ${Math.round(link.confidence * 100)} % sure` : '';
+      const sure = link.confidence !== undefined && link.confidence < 1 ? `, ${percent(link.confidence)} sure` : '';
       const because = text('p', 'verdict-because', `because ${link.because}${sure}`);
       if (link.disproof) because.title = `would be disproved by: ${link.disproof}`;
       item.append(because);
