@@ -207,6 +207,14 @@ def test_a_root_gives_out_nothing_from_elsewhere(root: Root, name: str) -> None:
     assert root.regular(name, 1 << 20) is None
 
 
+def test_a_path_stays_below_the_root_as_it_was_given(root: Root) -> None:
+    """/proc/PID/root leads into another mount namespace, where the kernel's own name of a file would be one of ours."""
+    through = Root(f"/proc/self/root{root.path}")
+    assert through.real("absolute") == f"{through.path}/etc/file"
+    assert through.at("etc/file") == f"{through.path}/etc/file"
+    assert through.real("") == through.path
+
+
 def test_the_kernels_file_systems_of_another_root_are_its_own(root: Root) -> None:
     assert not os.path.exists(root.at("proc/stat"))
     assert not os.path.exists(root.at("sys"))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from exhume.errors import Unreadable
-from exhume.host.paths import open_in, reopen
+from exhume.host.paths import open_in, reopen, resolve
+from exhume.host.tree import Entry
 from exhume.text import from_path
 
 # The largest file a reader takes in one go. /proc/interrupts of a 512-CPU machine is below 4 MiB.
@@ -63,14 +64,18 @@ class Root:
         """The path, in our own root, that a name leads to; None if it leads nowhere. Ours is not looked up."""
         if self.own:
             return os.path.join(self.path, name.lstrip("/"))
+        # Not by a descriptor's link in /proc: of another mount namespace (/proc/PID/root) that names a path which here is ours.
+        found = resolve(name, self._entry)
+        return None if found is None else self.path + found[0].rstrip("/")
+
+    def _entry(self, path: str) -> Entry | None:
         try:
-            fd = self.open(name, os.O_PATH)
+            mode = os.lstat(self.path + path).st_mode
+            if stat.S_ISLNK(mode):
+                return Entry("link", target=os.readlink(self.path + path))
         except OSError:
             return None
-        try:
-            return os.readlink(f"/proc/self/fd/{fd}")
-        finally:
-            os.close(fd)
+        return Entry("directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other")
 
     def status(self, name: str) -> os.stat_result:
         fd = self.open(name, os.O_PATH)
