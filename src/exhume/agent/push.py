@@ -6,9 +6,7 @@ removed when the receiver said yes, and a crash in between sends it again, under
 """
 
 import json
-import os
 import queue
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -23,15 +21,15 @@ from exhume.agent.push_windows import Window, Windows
 from exhume.agent.settings import Push, Settings
 from exhume.agent.spool import Spool
 from exhume.errors import ExhumeError
-from exhume.host.children import leashed
+from exhume.host.children import Run
 from exhume.host.http.retry import LONGEST_RETRY_AFTER_S, backoff_s
-from exhume.host.quantities import SECOND, duration
+from exhume.host.quantities import SECOND
 from exhume.python import python
-from exhume.text import decode, from_json, printable
+from exhume.text import from_json, printable
 
 NAMES = {"incident": "exhume.incident", "continuous": "exhume"}
 NICE = 19
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
 TOKEN_EVERY_S = 5.0
 """While a receiver does not like the token, whether there is another is looked at so often."""
@@ -68,7 +66,7 @@ class Pusher:
         self._orders: queue.Queue[Window | str | None] = queue.Queue(MOST_ORDERS)
         """Windows to make profiles of; texts are notes to keep."""
         self._sender = sender or Sender()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Run | None = None
         self._threads: list[threading.Thread] = []
         self._ends = threading.Event()
         self._more = threading.Event()
@@ -124,8 +122,8 @@ class Pusher:
         self._no_longer.set()
         with suppress(queue.Full):
             self._orders.put_nowait(None)
-        if (child := self._child) is not None and child.poll() is None:
-            child.kill()
+        if (child := self._child) is not None:
+            child.end()
         self._sender.close()
         for thread in self._threads:
             thread.join(patience_s)
@@ -200,21 +198,11 @@ class Pusher:
             push.namespaces,
             labels,
         )
-        command = leashed(python("-m", "exhume.agent.push_build", asked.text()))
-        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-        with subprocess.Popen(command, stdin=quiet, stdout=pipe, stderr=pipe) as child:
-            self._child = child
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
-            try:
-                printed, said = child.communicate(timeout=PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                raise ValueError(f"it took more than {duration(PATIENCE_S * SECOND)}") from None
-        if child.returncode:
-            last = decode(said.strip().rpartition(b"\n")[2])
-            raise ValueError(last or f"it ended with {child.returncode}")
-        made: dict[str, Any] = from_json(printed)
+        self._child = Run(python("-m", "exhume.agent.push_build", asked.text()), TIMEOUT_S, NICE)
+        result = self._child.wait()
+        if result.code:
+            raise ValueError(result.complaint or f"it ended with {result.code}")
+        made: dict[str, Any] = from_json(result.output)
         return Made(**made)
 
     # In the thread that sends them

@@ -6,18 +6,15 @@ incident once a minute. A verdict that names no cause, or that did not come, is 
 what goes on is renewed now and then.
 """
 
-import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exhume.errors import UsageError
-from exhume.host.children import leashed
-from exhume.host.quantities import SECOND, compact, duration
+from exhume.host.children import Run
+from exhume.host.quantities import SECOND, compact
 from exhume.python import python
 from exhume.recorder.policy import DEFAULT, Policy
 from exhume.recorder.trigger import Incident
@@ -169,7 +166,7 @@ class Verdicts(Generic[R]):
         self._tell, self._trouble, self._given = tell, trouble, given
         self._policy = policy
         self._agenda = Agenda(policy)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Run | None = None
         self._ends = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="verdicts", daemon=True)
@@ -190,7 +187,7 @@ class Verdicts(Generic[R]):
             self._changed.notify()
         self._thread.join(patience_s)
         if self._thread.is_alive() and (child := self._child) is not None:
-            child.kill()
+            child.end()
             self._thread.join(patience_s)
 
     def _run(self) -> None:
@@ -227,18 +224,9 @@ class Verdicts(Generic[R]):
             return None
 
     def _child_says(self) -> R:
-        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-        with subprocess.Popen(leashed(self._command), stdin=quiet, stdout=pipe, stderr=pipe) as child:
-            self._child = child
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
-            try:
-                printed, said = child.communicate(timeout=self._policy.verdict_timeout_s)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                raise ValueError(f"it took more than {duration(self._policy.verdict_timeout_s * SECOND)}") from None
+        self._child = Run(self._command, self._policy.verdict_timeout_s, NICE)
+        result = self._child.wait()
         try:
-            return self._read(from_json(printed))
+            return self._read(from_json(result.output))
         except (ValueError, UsageError):
-            last = said.decode(errors="backslashreplace").strip().rpartition("\n")[2]
-            raise ValueError(last or f"exit code {child.returncode}") from None
+            raise ValueError(result.complaint or f"exit code {result.code}") from None
