@@ -30,7 +30,7 @@ KILLED = """\
     from exhume.agent.settings import Push, Settings
 
     if sys.argv[1] == "slowly":  # a child that takes a minute for each profile
-        leashed, push.leashed = push.leashed, lambda command: leashed(["sleep", "60"])
+        run, push.Run = push.Run, lambda command, *rest: run(["sleep", "60"], *rest)
     folder, url, looks = sys.argv[2], sys.argv[3], [int(each) for each in sys.argv[4:]]
     settings = Settings(dir=folder, host="/nowhere", push=Push(url=url, form="pprof"))
     pusher = push.Pusher(settings, "boot-1", Gathered(4), print)

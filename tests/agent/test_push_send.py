@@ -133,7 +133,7 @@ def test_a_receiver_that_hangs_is_given_up() -> None:
     with receiving(hang) as receiver:
         outcome = send(Push(url=receiver.url), Sender(timeout_s=0.3))
         hold.set()
-    assert (outcome.state, outcome.detail) == ("again", "no answer within 0.3 s")
+    assert (outcome.state, outcome.detail) == ("again", "no answer within 300 ms")
 
 
 def test_a_receiver_that_dribbles_is_hung_up_on() -> None:

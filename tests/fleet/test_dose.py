@@ -54,7 +54,7 @@ def test_where_every_node_runs_it_the_uptime_alone_is_told() -> None:
     nodes = [replace(node, sick=(node.uptime_s or 0) >= 8 * DAY_S, facts=LEAKY) for node in leaking_since_boot(200)]
     found = cohorts(fleet(nodes))
     (cohort,) = found.cohorts
-    assert words.conditions(cohort.conditions).startswith("the node is up for at least 8.")
+    assert words.conditions(cohort.conditions).startswith("the node is up for at least 8 d")
     assert cohort.share == 1.0
     assert cohort.share_others < 0.05
 

@@ -37,7 +37,7 @@ def test_a_command_that_is_not_there_says_so() -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended() -> None:
-    with pytest.raises(ChildFailed, match=r"it took more than 0\.2 s"):
+    with pytest.raises(ChildFailed, match=r"it took more than 200 ms"):
         Run(code(FOREVER), timeout_s=0.2).wait()
 
 
@@ -47,7 +47,7 @@ def test_a_command_that_closed_its_output_and_stays_is_ended() -> None:
 
 
 def test_a_command_that_prints_without_end_is_ended() -> None:
-    with pytest.raises(ChildFailed, match="it printed more than 100,000 bytes"):
+    with pytest.raises(ChildFailed, match=r"it printed more than 97\.7 KiB"):
         Run(code("import sys\nwhile True: sys.stdout.write('x' * 4096)"), timeout_s=60, largest=100_000).wait()
 
 

@@ -169,7 +169,7 @@ def test_the_run_queue_is_measured_for_a_part_of_the_window_unless_threads_poll_
     time.sleep(2.5)
     probes.finish()
     assert probes.failure is None
-    assert said[WINDOWS].find(Note) == Note("20000 ms of each 30 s, the run queue 200 ms")
+    assert said[WINDOWS].find(Note) == Note("20 s of each 30 s, the run queue 200 ms")
     shares: dict[str, dict[int, int]] = {}
     for row in recording["latency"].rows():
         shares.setdefault(row["what"], {})[row["time"]] = row["share"]

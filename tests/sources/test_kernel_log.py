@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import stat
 import uuid
 from pathlib import Path
 
@@ -223,7 +224,10 @@ def test_a_directory_in_its_place_is_unreadable(tmp_path: Path) -> None:
 
 def test_dev_null_in_its_place_is_not_taken_for_a_silent_kernel(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/kmsg").symlink_to("/dev/null")
+    try:
+        os.mknod(tmp_path / "dev/kmsg", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("a device can be made by root alone")
     with pytest.raises(Unreadable, match="some other device"):
         KernelLog(Root(str(tmp_path))).read(recording(), 1)
 
