@@ -66,3 +66,12 @@ def test_a_node_is_as_sick_by_its_minutes_as_by_the_same_figures_of_any_other_so
     (tmp_path / "nodes.csv").write_text("node,zombies,live,resets\na,20000,240,4\n")
     (by_inventory,) = inventory.load(str(tmp_path / "nodes.csv")).nodes
     assert by_inventory.badness == pytest.approx(sick(Figures(zombies=20_000, live=240, resets=4)).badness)
+
+
+def test_a_day_of_many_zombies_is_sick_although_the_last_boot_has_none_or_tells_nothing() -> None:
+    leaking = sick(Figures(zombies=500, live=240, leak_per_day=8_640))
+    for now in (None, 0.0):
+        judged = sick(Figures(zombies=now, live=240, most_zombies=50_000, zombies_s=86_400, resets=0))
+        assert judged.sick
+        assert judged.badness > leaking.badness
+    assert sick(Figures(health="warning", cause="steal", subject="node")).badness > leaking.badness

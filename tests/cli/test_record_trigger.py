@@ -24,6 +24,7 @@ from exhume.diagnosis.findings.model import Examined
 from exhume.diagnosis.findings.registry import CONDITIONS, KINDS, PAINS, SYMPTOMS, TENANTS
 from exhume.diagnosis.report import Health, Report, as_json
 from exhume.errors import UsageError
+from exhume.recorder.policy import DEFAULT
 from exhume.recorder.session import Session
 from exhume.recorder.trigger import Incident
 from exhume.recorder.verdicts import Case
@@ -76,7 +77,7 @@ class Pinned:
 
 def started(node: Node, kinds: str, store: Pinned, config: str | None = None) -> "Session[Report]":
     args = argparse.Namespace(dir="r", config=config, json=False, around_ns=120 * SECOND)
-    return session(args, node, cast(Writer, store), kinds_of(kinds), line=False)
+    return session(args, DEFAULT, node, cast(Writer, store), kinds_of(kinds), line=False)
 
 
 def test_a_verdict_that_fails_while_nobody_listens_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

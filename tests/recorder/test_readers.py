@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from exhume.errors import Unreadable
 from exhume.host.root import Root
-from exhume.recorder import readers
 from exhume.recorder.profiles import CHECK, FLIGHT, Profile
 from exhume.recorder.readers import ReaderThread, Source, next_multiple
 from exhume.recorder.recorder import record
@@ -130,12 +129,11 @@ def test_a_bug_in_a_reader_is_called_a_bug_and_stops_nothing() -> None:
         run(Made("buggy", ZeroDivisionError("x")), strict=True)
 
 
-def test_a_reader_that_hangs_costs_its_own_source_and_leaves_nothing_half_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
+def test_a_reader_that_hangs_costs_its_own_source_and_leaves_nothing_half_written() -> None:
     released = threading.Event()
     try:
         before, after = Made("before"), Made("after")
-        recording = run(before, Made("hung", released), after, seconds=0.5, grace_ns=500_000_000)
+        recording = run(before, Made("hung", released), after, seconds=0.5, grace_ns=500_000_000, stuck_ns=150_000_000)
         assert recording.on("before")
         assert recording.source("hung") == SourceState.off(Timeout(150))
         assert recording.on("after")

@@ -11,13 +11,14 @@ import pytest
 from exhume.errors import Unreadable
 from exhume.host.root import Root
 from exhume.kernel.clock import Anchor, Clock
-from exhume.recorder import readers, samples
+from exhume.recorder import samples
 from exhume.recorder.cores import Quiet
-from exhume.recorder.profiles import FLIGHT, Profile
+from exhume.recorder.profiles import FLIGHT, LATENCY, ZOMBIES, Profile
 from exhume.recorder.recorder import Anchors, Options, Recorder, Status
 from exhume.recorder.samples import Samples
 from exhume.recording.recording import Node, Recording
-from exhume.recording.source_state import Reasons
+from exhume.recording.source_state import Reasons, SourceState, Timeout
+from exhume.sources.reader import Reader
 from exhume.sources.sampling.sampler import Taken
 from tests.recorder.test_readers import Made, reading
 from tests.trees import Moving, incident
@@ -216,8 +217,7 @@ def test_quiet_is_judged_by_what_is_read_of_the_cores(monkeypatch: pytest.Monkey
     assert all(raw.startswith(b"cpu ") for raw in seen)
 
 
-def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
+def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_well() -> None:
     released = threading.Event()
     hung, fine = Made("hung", released, every_ns=100_000_000), Made("fine", every_ns=100_000_000)
     store = Memory()
@@ -226,7 +226,7 @@ def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_w
         if len(store.batches) == 2:  # in the first it is found stuck, in the second the others go on
             released.set()
 
-    with Recorder(Root(), reading(FLIGHT, hung, fine)) as it:
+    with Recorder(Root(), reading(FLIGHT, hung, fine, stuck_ns=150_000_000)) as it:
         it.run(store, 6 * SECOND, status=told)
     before, after = Recording(it.node), Recording(it.node)
     for at, (_, rows) in enumerate(store.batches):
@@ -241,16 +241,51 @@ def test_a_reader_that_hangs_costs_its_own_source_and_is_taken_back_when_it_is_w
     assert after.counter("fine") is not None
 
 
-def test_a_reader_that_never_comes_back_does_not_keep_it_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
+def test_a_reader_that_never_comes_back_does_not_keep_it_from_ending() -> None:
     released = threading.Event()
     store = Memory()
     try:
-        fly(1.2, store, hz=0, profile=reading(FLIGHT, Made("hung", released), Made("fine"), grace_ns=500_000_000))
+        slow = reading(FLIGHT, Made("hung", released), Made("fine"), grace_ns=500_000_000, stuck_ns=150_000_000)
+        fly(1.2, store, hz=0, profile=slow)
     finally:
         released.set()
     assert "no answer within" in store.all().why_off("hung")
     assert store.all().on("fine")
+
+
+def test_readers_go_on_in_the_next_window_and_one_that_hangs_is_not_asked_again_beside_itself() -> None:
+    released = threading.Event()
+    hung, fine, made = Made("hung", released), Made("fine"), 0
+
+    def readers(*_: object) -> list[Reader]:
+        nonlocal made
+        made += 1
+        return [hung, fine]
+
+    profile = replace(LATENCY, latency=None, needs_latency=False, readers=readers, stuck_ns=10**8, grace_ns=5 * 10**8)
+    windows = [Memory(), Memory()]
+    try:
+        with Recorder(Root(), profile) as it:
+            for store in windows:
+                it.run(store, 3 * 10**8)
+    finally:
+        released.set()
+    assert (made, hung.reads, fine.reads) == (1, 1, 4)
+    for store in windows:
+        assert store.all().source("hung") == SourceState.off(Timeout(100))
+        assert store.all().on("fine")
+
+
+def test_a_walk_of_zombies_may_be_blocked_for_longer_than_other_readers() -> None:
+    class Slow(Made):
+        def read(self, recording: Recording, time: int) -> Reasons:
+            threading.Event().wait(FLIGHT.stuck_ns / 1e9 + 0.3)
+            return super().read(recording, time)
+
+    store = Memory()
+    with Recorder(Root(), reading(ZOMBIES, Slow("zombies"))) as it:
+        it.run(store)
+    assert store.all().on("zombies")
 
 
 def test_a_dear_reader_is_read_less_often() -> None:

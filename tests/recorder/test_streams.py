@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from exhume.host.root import Root
-from exhume.recorder import readers
 from exhume.recorder.profiles import FLIGHT, Profile
 from exhume.recorder.recorder import Options, Recorder, Status
 from exhume.recording.recording import Recording
@@ -61,7 +60,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def only(*followed: Reader) -> Profile:
-    return reading(FLIGHT, *followed, latency=None, grace_ns=500_000_000)
+    return reading(FLIGHT, *followed, latency=None, grace_ns=500_000_000, stuck_ns=150_000_000)
 
 
 def fly(profile: Profile, store: Memory, before: Recorder | None = None, events_after: int = 0, keep: bool = True) -> Recorder:
@@ -102,13 +101,8 @@ def test_a_recorder_hands_on_those_that_follow_a_stream_and_nobody_else(log: Pat
     }
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "STUCK_NS", 150_000_000)
-
-
-def test_a_reader_that_does_not_come_back_is_not_handed_on(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_does_not_come_back_is_not_handed_on(log: Path) -> None:
     """Two threads would read with it."""
-    impatient(monkeypatch)
     released = threading.Event()
     try:
         assert fly(only(HardLog(Root(str(log.parent.parent)), released)), Memory()).streams == {}
@@ -116,9 +110,8 @@ def test_a_reader_that_does_not_come_back_is_not_handed_on(log: Path, monkeypatc
         released.set()
 
 
-def test_what_a_reader_read_that_was_given_up_and_came_back_is_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_reader_read_that_was_given_up_and_came_back_is_told(log: Path) -> None:
     """A stopped process, a machine that stood still: whoever follows a stream does not read it again."""
-    impatient(monkeypatch)
     talks, store, released = Talks(log), Memory(), threading.Event()
     talks.read(Recording(store.all().node), 5 * 10**9)
     hard = HardLog(Root(str(log.parent.parent)), released)

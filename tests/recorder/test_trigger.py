@@ -405,3 +405,20 @@ def test_incidents_that_are_long_over_are_forgotten_and_an_old_one_that_is_still
     assert new.count("/before") == 1
     assert len(new) > 100
     assert len(watching._known) <= 2 * WINDOW_NS // EVERY_NS + 2
+
+
+def test_no_policy_stops_the_judging_or_leaves_a_gap_between_two_windows() -> None:
+    judged: list[int] = []
+
+    def judge(recording: Recording) -> list[Incident]:
+        judged.append(recording.window[1] // SECOND)
+        return []
+
+    watching = Trigger(NODE, judge, Policy(judge_every_s=600.0, judge_quiet_s=600.0, judge_same_s=600.0, judge_share=0.0))
+    for now in range(300):
+        rows = second(now)
+        if now == 20:
+            rows["events"].add(now * SECOND, "stall", "eth0", "warning", "", ())
+        watching.add(rows)
+    assert judged[-1] > 230
+    assert max(after - before for before, after in pairwise(judged)) < WINDOW_NS // SECOND

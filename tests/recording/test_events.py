@@ -253,6 +253,23 @@ def test_the_tracepoint_of_the_watchdog_counts_where_the_log_cannot_be_read() ->
     assert metric(it, [], "exhume_nic_resets_total") == {"eth1": 2}
 
 
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_reset_whose_device_is_named_midway_is_one(batches: int) -> None:
+    """Its first line has the PCI address only."""
+    whole = made.recording()
+    lines = (
+        (100, "nic-admin-queue-down", {"pci": "0000:20:03.0", "driver": "ena"}),
+        (101, "nic-reset-triggered", {"pci": "0000:20:03.0", "device": "eth0", "driver": "ena"}),
+        (103, "nic-reset-done", {"pci": "0000:20:03.0", "driver": "ena"}),
+    )
+    for time, kind, fields in lines:
+        whole["events"].add(time * SECOND, kind, fields.get("device", fields["pci"]), "critical", "", labels(**fields))
+    assert [(reset.device, reset.outcome) for reset in nic_resets(whole)] == [("eth0", "done")]
+    decoder = ResetDecoder()
+    parts = [whole] if batches == 1 else cut(whole, [101 * SECOND, 103 * SECOND])
+    assert sum(len(decoder.decode(part)) for part in parts) == 1
+
+
 def test_a_reset_has_its_outcome_and_reason(night: Recording) -> None:
     of_eth0 = [(reset.time // SECOND, reset.outcome, reset.reason) for reset in nic_resets(night) if reset.device == "eth0"]
     assert of_eth0 == [

@@ -99,7 +99,9 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
 
     from exhume.cli.record_trigger import session
     from exhume.cli.stopping import Stopping
+    from exhume.config import load, section
     from exhume.host.root import Root
+    from exhume.recorder.policy import Policy
     from exhume.recorder.profiles import FLIGHT
     from exhume.recorder.recorder import Options, Recorder
     from exhume.recorder.samples import Options as SampleOptions
@@ -116,7 +118,8 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
     log = Root(args.log_root) if args.log_root else None
     profile = replace(FLIGHT, latency=None) if args.no_latency else FLIGHT
     samples = SampleOptions(args.hz, args.kernel_only) if args.hz else None
-    recorder = Recorder(Root(args.host), profile, Options(samples, log=log))
+    policy = section(load(args.config), "record", Policy)
+    recorder = Recorder(Root(args.host), profile, Options(samples, log=log, policy=policy))
     try:
         keep_ns = args.keep_ns if args.keep_ns is not None else _TRIGGER_KEEP_NS if kinds else 0
         if kinds and args.keep_ns is None:
@@ -132,7 +135,7 @@ def _record(args: argparse.Namespace, kinds: tuple[str, ...]) -> int:
             pins_go=bool(kinds),
         )
         line = not args.quiet and sys.stderr.isatty()
-        watching = session(args, recorder.node, writer, kinds, line) if kinds else None
+        watching = session(args, policy, recorder.node, writer, kinds, line) if kinds else None
         watch = _Watch(args, writer, watching, line)
         gc.collect()
         gc.freeze()

@@ -10,6 +10,7 @@ from exhume.text import printable
 
 if TYPE_CHECKING:
     from exhume.diagnosis.report import Report
+    from exhume.recorder.policy import Policy
     from exhume.recorder.session import Session
     from exhume.recorder.trigger import Incident
     from exhume.recorder.verdicts import Case
@@ -36,18 +37,18 @@ def kinds_of(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*kinds, *SYMPTOMS, *PAINS))) if ANY in named else kinds
 
 
-def session(args: argparse.Namespace, node: "Node", store: "Writer", kinds: tuple[str, ...], line: bool) -> "Session[Report]":
+def session(
+    args: argparse.Namespace, policy: "Policy", node: "Node", store: "Writer", kinds: tuple[str, ...], line: bool
+) -> "Session[Report]":
     """`line`: there is a progress line to be cleared before anything is said."""
     from exhume.config import load, section
     from exhume.diagnosis.detect import detect, incidents
     from exhume.diagnosis.findings.thresholds import Thresholds
     from exhume.diagnosis.report import from_json
-    from exhume.recorder.policy import Policy
     from exhume.recorder.session import OncePerEpisode, Session
     from exhume.recorder.verdicts import Verdicts, diagnose_command
 
-    document = load(args.config)
-    thresholds, policy = section(document, "thresholds", Thresholds), section(document, "record", Policy)
+    thresholds = section(load(args.config), "thresholds", Thresholds)
     before = "\r\x1b[K" if line else ""
 
     def say(text: str) -> None:

@@ -54,8 +54,9 @@ def sick(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
     told = figures.health in ("warning", "critical")
     if told and figures.cause:
         reasons.append((0.0, f"{printable(figures.cause, 40)} of {printable(figures.subject, 80)}"))
-    if figures.zombies is not None and _many(figures, limits):
-        reasons.append((figures.zombies / PAIN, f"{figures.most_zombies or figures.zombies:,.0f} zombies"))
+    most = max(figures.zombies or 0, figures.most_zombies or 0)
+    if (figures.zombies is not None or figures.zombies_s is not None) and _many(figures, limits):
+        reasons.append(((figures.zombies or most) / PAIN, f"{most:,.0f} zombies"))
     if figures.resets is not None and (count := round(figures.resets)) >= RESETS:
         reasons.append((1.0 + min(10.0, count / 2), f"{count:,} NIC resets"))
     for seconds, share, words in (
@@ -67,14 +68,14 @@ def sick(figures: Figures, thresholds: Thresholds | None = None) -> Judged:
                 (min(3.0, seconds / figures.seen_s / share / 3), f"{words} {seconds / figures.seen_s:.1%} of the time")
             )
     looked = figures.health in ("healthy", "warning", "critical") or any(
-        each is not None for each in (figures.zombies, figures.resets, figures.stall_s, figures.saturated_s)
+        each is not None for each in (figures.zombies, figures.zombies_s, figures.resets, figures.stall_s, figures.saturated_s)
     )
     why = "; ".join(text for _, text in reasons)
     if told:
         # What the figures show beside it is likely why: only where they show nothing the cause is not visible.
         reasons.append((3.0 if figures.health == "critical" else 1.0, ""))
         why = f"{figures.health}: {why or 'cause not visible'}"
-    badness = sum(weight for weight, _ in reasons)
+    badness = max(0.1 if reasons else 0.0, sum(weight for weight, _ in reasons))
     if not reasons and (days := pain_in(figures.zombies, figures.leak_per_day)) is not None:
         # Not sick yet: below everything that is, the sooner the worse.
         badness = min(0.05, 0.05 / (1 + days))

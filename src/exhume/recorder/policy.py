@@ -17,8 +17,8 @@ class Policy:
     quiet_core_ratio: float = _number(0.75, "share of idle time from which a core is quiet; while all are, batches are longer")
     awake_s: float = _number(3.0, "seconds after the last work in which a node is not called quiet")
 
-    judge_every_s: float = _number(10.0, "seconds between two judgements of the last minute")
-    judge_quiet_s: float = _number(50.0, "the same while nothing was found and there is no sign of anything new; 50 at most")
+    judge_every_s: float = _number(10.0, "seconds between two judgements of the last minute; 50 at most, as the two below")
+    judge_quiet_s: float = _number(50.0, "the same while nothing was found and there is no sign of anything new")
     judge_same_s: float = _number(20.0, "the same while the findings are those of the last judgements")
     judge_same_times: int = _number(3, "equal judgements in a row after which findings are the same")
     judge_soon_s: float = _number(1.2, "the same after a stall or a message of a network driver")

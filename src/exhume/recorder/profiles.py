@@ -48,6 +48,9 @@ class Profile:
     """Of a core, what one source may take; dearer ones are read less often. 0: each keeps its interval."""
     once: bool = False
     """Whether everything is read only once, and not again at the end."""
+    stuck_ns: int = 2_500_000_000
+    """How long one read may be blocked in the kernel before the others go on without it. systemd has a timeout of its own, of
+    1.5 s."""
     grace_ns: int = 10 * SECOND
     """How long the last readings may take."""
     cores_ns: int = 0
@@ -116,10 +119,11 @@ def _leaks(root: Root, tree: Tree, log: Root) -> list[Reader]:
 CHECK = Profile(_node, cores_ns=50_000_000, latency=LatencyOptions(brief=True), own_wait=True)
 """A few seconds of everything."""
 
-ZOMBIES = Profile(_zombies, once=True, grace_ns=600 * SECOND)
+# Nothing waits for a walk of many zombies on a node that is starved: it may take its time.
+ZOMBIES = Profile(_zombies, once=True, stuck_ns=600 * SECOND, grace_ns=600 * SECOND)
 """The zombies alone, walked once."""
 
-FOLLOW = Profile(_followed, {"cgroup-events": SECOND // 5}, grace_ns=600 * SECOND)
+FOLLOW = Profile(_followed, {"cgroup-events": SECOND // 5}, stuck_ns=600 * SECOND, grace_ns=600 * SECOND)
 """The zombies, walked twice, with the cgroup events in between. What was removed last must have had its time (SETTLE_NS) to be
 released before it is called a zombie."""
 

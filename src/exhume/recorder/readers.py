@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,8 +22,6 @@ from exhume.recording.source_state import Absent, Bug, Failed, SourceRow, Source
 from exhume.sources.latency.weak import parse_schedstat
 from exhume.sources.reader import Reader
 
-# How long one read may be blocked in the kernel before the others go on without it. systemd has a timeout of its own, of 1.5 s.
-STUCK_NS = 2_500_000_000
 # Readings that are due within this time of each other are done together: waking up costs more than most readings.
 TOGETHER_NS = 50_000_000
 _IDLE_NS = 1_000_000_000
@@ -185,10 +183,17 @@ class Readers:
     """
 
     def __init__(
-        self, sources: list[Source], node: Node, now: Callable[[], int], profile: Profile, strict: bool = False
+        self,
+        sources: list[Source],
+        node: Node,
+        now: Callable[[], int],
+        profile: Profile,
+        strict: bool = False,
+        stuck: Collection[Source] = (),
     ) -> None:
+        """Those that are `stuck` are among the sources: another thread has not come back from them."""
         self.sources = sources
-        self.stuck: list[Source] = []
+        self.stuck = list(stuck)
         self._left: list[tuple[ReaderThread, Source]] = []
         self._node, self._now, self._profile, self._strict = node, now, profile, strict
         self._end = threading.Event()
@@ -204,7 +209,7 @@ class Readers:
         """A reader that is blocked for too long is left to itself, and the others go on without it."""
         thread = self._threads[-1]
         at = thread.at
-        if at is not None and thread.blocked_ns() > STUCK_NS:
+        if at is not None and thread.blocked_ns() > self._profile.stuck_ns:
             thread.abandoned = True
             self.stuck.append(at)
             self._left.append((thread, at))
@@ -247,7 +252,7 @@ class Readers:
         """How a source stands."""
         state = source.state or SourceState.off(Failed("not asked: too late"))
         if source in self.stuck:
-            state = SourceState.off(Timeout(STUCK_NS // 1_000_000))
+            state = SourceState.off(Timeout(self._profile.stuck_ns // 1_000_000))
         return SourceRow(source.since, source.reader.name, state, source.cost)
 
     def rows(self, at_the_end: bool) -> list[SourceRow]:

@@ -159,11 +159,15 @@ class Recorder:
                 self.about |= {"hz": wanted.hz, "event": self._samples.event}
             except Unreadable as error:
                 self._unsampled = Failed(str(error))
-        self._clock = Clock()
-        self._anchors = Anchors(self._clock)
+        self._readers: list[Reader] = []
+        """Of the windows before, and those that did not come back in one of them."""
+        self._hung: list[Reader] = []
+        self._cores: Cores | None = None
+        self._stop: Callable[[], bool] = lambda: False
         self._poll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._register()
+        self._ticking: Anchors | None = None
         self._latency: Latency | None = None
         self._cores_read_at = 0
         """When the latency thread last read the cores for us."""
@@ -196,7 +200,8 @@ class Recorder:
             os.close(wake)
         if self._samples is not None:
             self._samples.close()
-        self._clock.close()
+        if self._ticking is not None:
+            self._ticking.clock.close()
 
     def run(
         self,
@@ -208,39 +213,56 @@ class Recorder:
         last: bool = True,
     ) -> None:
         """One window: so long, or until stopped if that is 0. The watch for stalls is over after the `last` one."""
+        if self._ticking is None:
+            self._ticking = Anchors(Clock())  # a clock is read in the thread that made it
         profile, now, strict = self._profile, self._clock.now, self._options.strict
-        cores = Cores(self._root, self.node, now, profile.cores_ns, strict, self._options.policy) if profile.cores_ns else None
+        self._stop, self._cores = stop, None
+        if profile.cores_ns:
+            self._cores = Cores(self._root, self.node, now, profile.cores_ns, strict, self._options.policy)
         if self._latency is None and profile.latency is not None:
-            self._watch(cores, stop)
-        made = profile.readers(self._root, self._tree, self._options.log or self._root)
+            self._watch(self._cores)
+        # A reader of the window before knows what it asked for in vain: a new one would ask again, and hang beside it.
+        made = self._readers or profile.readers(self._root, self._tree, self._options.log or self._root)
         anew = any(reader.name in STREAMS and reader.name not in self.streams for reader in made)
         sources = []
         for reader in made:
             reader = self.streams.get(reader.name, reader)
             reader.every_ns = profile.intervals.get(reader.name, reader.every_ns)
             sources.append(Source(reader, now()))
-        readers = Readers(sources, self.node, now, profile, strict)
+        hung = [source for source in sources if source.reader in self._hung]
+        readers = Readers(sources, self.node, now, profile, strict, hung)
         watch = self._latency if profile.needs_latency else None
-        window = _Window(store, cores, readers, self._options.events_after if anew else 0)
+        window = _Window(store, self._cores, readers, self._options.events_after if anew else 0)
         self._loop(window, for_ns, lambda: stop() or (watch is not None and not watch.is_alive()), status, progress, last)
-        came_back = [source.reader for source in sources if source not in readers.stuck]
+        self._readers, self._hung = [source.reader for source in sources], [source.reader for source in readers.stuck]
+        came_back = [reader for reader in self._readers if reader not in self._hung]
         self.streams = {reader.name: reader for reader in came_back if reader.name in STREAMS}
         if (strict or profile.needs_latency) and self._latency is not None and self._latency.failure is not None:
             raise self._latency.failure
 
-    def _watch(self, cores: Cores | None, stop: Callable[[], bool]) -> None:
+    @property
+    def _anchors(self) -> "Anchors":
+        assert self._ticking is not None
+        return self._ticking
+
+    @property
+    def _clock(self) -> Clock:
+        return self._anchors.clock
+
+    def _watch(self, cores: Cores | None) -> None:
         """Watch for stalls. Where that looks as often as the cores are read, it reads them as well, and wakes us when it is
         time to stop."""
         assert self._profile.latency is not None
 
         def beat() -> int:
-            assert cores is not None
-            cores.take()
+            if (of_window := self._cores) is None:
+                return 0
+            of_window.take()
             self._cores_read_at = time.monotonic_ns()
-            if stop():
+            if self._stop():
                 with suppress(OSError):  # it is closed: we are awake
                     os.eventfd_write(self._wake, 1)
-            return cores.cost_ns
+            return of_window.cost_ns
 
         options = replace(self._profile.latency, sample=self._profile.latency.sample and self._samples is None)
         together = cores is not None and cores.interval_ns == options.look_ns
@@ -334,7 +356,7 @@ class Recorder:
 
     def _sources(self, now: int, window: "_Window", done: bool) -> list[SourceRow]:
         told = [window.readers.row(window.cores.source)] if window.cores is not None else []
-        told += window.readers.rows(done)
+        told += window.readers.rows(done and not self._profile.tell_ns)
         told.append(SourceRow(now, "clock", clock_state(self._clock)))
         kept = self._profile.tell_ns > 0  # a recording that is kept says what was not asked for
         if self._latency is not None:
@@ -440,12 +462,12 @@ class Anchors:
     """The one place where the recording's clock is tied to the others."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self.boot_offset_ns = 0
         self._real_offset: int | None = None
 
     def add(self, rows: Recording) -> None:
-        anchor = self._clock.anchor()
+        anchor = self.clock.anchor()
         rows.add_anchor(anchor.perf_ns, anchor.monotonic_ns, anchor.boot_ns, anchor.real_ns, anchor.error_ns)
         if (step := self.step(anchor)) is not None:
             message = f"the wall clock was set {'forward' if step > 0 else 'back'} by {duration(abs(step))}"

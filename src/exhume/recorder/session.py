@@ -62,14 +62,13 @@ class Session(Generic[R]):
             self._since = rows.window[0]
         try:
             new, found = self._trigger.add(rows)
+            self.incidents += len(new)
+            for incident in new:
+                self._on_incident(incident)
+            if self.diagnoses:
+                self._verdicts.ask(new, found)
         except Exception as error:
             self._report(f"could not judge ({type(error).__name__}: {printable(str(error))}); the recording goes on")
-            return
-        self.incidents += len(new)
-        for incident in new:
-            self._on_incident(incident)
-        if self.diagnoses:
-            self._verdicts.ask(new, found)
 
     def end(self) -> None:
         """Pin the end of what still goes on. The store is still open."""

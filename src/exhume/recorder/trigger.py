@@ -37,10 +37,10 @@ class Trigger:
     def __init__(self, node: Node, judge: Callable[[Recording], list[Incident]], policy: Policy = DEFAULT) -> None:
         self._node = node
         self._policy = policy
-        self._every_ns = round(policy.judge_every_s * 1e9)
         longest = WINDOW_NS - 10 * 10**9  # so that two windows overlap
+        self._every_ns = min(longest, round(policy.judge_every_s * 1e9))
         self._quiet_ns = max(self._every_ns, min(longest, round(policy.judge_quiet_s * 1e9)))
-        self._same_ns = max(self._every_ns, round(policy.judge_same_s * 1e9))
+        self._same_ns = max(self._every_ns, min(longest, round(policy.judge_same_s * 1e9)))
         self._last: set[tuple[str, str, str]] = set()
         self._times = 0
         """How often that was found in a row."""
@@ -101,7 +101,7 @@ class Trigger:
         """How long after one judgement the next one comes."""
         if self._hurry:
             # A node that stalls all the time must not pay more than this share: to judge a minute of 96 cores takes 57 ms.
-            soon = max(round(self._policy.judge_soon_s * 1e9), round(self._cost_ns / self._policy.judge_share))
+            soon = max(round(self._policy.judge_soon_s * 1e9), round(self._cost_ns / max(0.001, self._policy.judge_share)))
             return min(self._every_ns, soon)
         if self._quiet:
             return self._quiet_ns

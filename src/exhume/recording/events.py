@@ -98,6 +98,9 @@ _PHASES: Final = {kind: phase for phase, kinds in enumerate((GIVES_UP[:-1], (_TR
 ResetOutcome = Literal["done", "failed", "not-reported"]
 
 
+Value = TypeVar("Value")
+
+
 @record(frozen=True, slots=True)
 class NicReset:
     """One reset of a network device: the lines from the first with which its driver gave up to the one that says how it ended.
@@ -164,7 +167,7 @@ class ResetDecoder:
         current: dict[str, list[Event]] = {}
         names = {name for name in rows["events"].texts("kind") if name.startswith("nic-") or name in _PHASES}
         for event in sorted(events(rows, *names), key=lambda event: (event.time, _PHASES.get(event.kind, 0))):
-            device = self._device(event)
+            device = self._device(event, current)
             if event.kind not in _PHASES:
                 continue
             if self._begins(device, event):
@@ -174,9 +177,13 @@ class ResetDecoder:
                 current[device].append(event)
         return [NicReset(device, self._drivers.get(device, ""), tuple(lines)) for device, lines in found]
 
-    def _device(self, event: Event) -> str:
+    def _device(self, event: Event, current: dict[str, list[Event]]) -> str:
         pci, device, driver = (event.fields.get(name, "") for name in ("pci", "device", "driver"))
         if pci and device:
+            if self._names.get(pci) != device:  # earlier lines of the same reset had its address only
+                _rename(self._latest, pci, device)
+                _rename(self._drivers, pci, device)
+                _rename(current, pci, device)
             _remember(self._names, pci, device)
         device = self._names.get(pci or event.subject, event.subject)
         if driver:
@@ -225,6 +232,11 @@ def netdevs(recording: Recording) -> dict[str, str]:
         if fields.get("pci") and fields.get("device"):
             named.append((row["time"], fields["pci"], fields["device"]))
     return {pci: device for _, pci, device in sorted(named)}
+
+
+def _rename(known: dict[str, Value], old: str, new: str) -> None:
+    if old in known:
+        known.setdefault(new, known.pop(old))
 
 
 def _remember(into: dict[str, Any], key: str, value: object) -> None:
