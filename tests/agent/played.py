@@ -13,6 +13,7 @@ from exhume.diagnosis.findings.registry import examine
 from exhume.diagnosis.findings.thresholds import Thresholds
 from exhume.diagnosis.judge import judge
 from exhume.recording.recording import Recording
+from tests.diagnosis.findings.made import stall
 from tests.incidents.recorded import BASE, SECOND, Recorded
 
 THRESHOLDS = Thresholds()
@@ -81,7 +82,7 @@ class Played:
         )
         for what, device in (("napi", "eth0"), ("softirq", ""), ("runqueue", "")):
             rows.row("latency", time=BASE, what=what, stage="wait", device=device, histogram=[5, 3, 1], count=9, sum=9000)
-        rows.row("latency", time=BASE, what="napi", stage="stall", device="eth0", histogram=_LATENCY, count=1, sum=10**8)
+        stall(rows.recording, BASE / SECOND, 100)
         for name in ("vmstat_pgscan_direct", "cpu_periods", "cpu_throttled_periods"):
             rows.recording.count(BASE, name, self._steps)
         rows.recording.count(BASE, "pressure_us", self._steps, (("kind", "some"), ("resource", "memory")))

@@ -66,6 +66,9 @@ class HostsKernel(Root):
         inner = name.lstrip("/")
         return super().at(name) if inner.startswith("run/") else f"/{inner}"
 
+    def open(self, name: str, flags: int) -> int:
+        return super().open(name, flags) if name.lstrip("/").startswith("run/") else Root().open(name, flags)
+
     def same_kernel(self) -> bool:
         return True
 

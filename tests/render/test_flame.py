@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exhume.recording.recording import Recording
 from exhume.recording.tally import Tally
 from exhume.render.flame import BYS, By, Node, as_json, build, plant, select, walk
-from exhume.render.folded import folded
+from exhume.render.folded import folded, frame
 from tests.render.made import NODE, Ran, idle, recorded
 
 
@@ -207,7 +207,10 @@ def test_folded_lines_add_up_to_the_tree(rows: list[Ran], by: By) -> None:
         for line in lines:
             path, _, count = line.rpartition(" ")
             first[path.split(";")[0]] = first.get(path.split(";")[0], 0) + int(count)
-        assert first == {child.name: child.value for child in root.children}
+        told: dict[str, int] = {}
+        for child in root.children:  # names that are hostile are escaped, and may be the same then
+            told[frame(child)] = told.get(frame(child), 0) + child.value
+        assert first == told
 
 
 @given(ROWS)

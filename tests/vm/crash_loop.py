@@ -31,11 +31,12 @@ RestartSec=50ms
 # An emulated PID 1 beside a crash loop may answer after seconds, which on a real machine would be a fault.
 PATIENT = """
 import sys
+from dataclasses import replace
 from exhume.cli.main import main
 from exhume.host import bus
-from exhume.recorder import loop
+from exhume.recorder import profiles
 bus.DEADLINE_S = 60.0
-loop.STUCK_NS = 120 * 10**9
+profiles.CHECK = replace(profiles.CHECK, stuck_ns=120 * 10**9)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -116,7 +116,7 @@ def percent(ratio: float, digits: int = 0) -> str:
 
 def compared(spell: Callable[[float, int], str], value: float, limit: float) -> tuple[str, str]:
     """A value and the limit it is held against, with as many digits as it takes for two that differ to look different."""
-    for digits in range(10):
+    for digits in range(20):  # a byte more than a pebibyte is the seventeenth
         pair = spell(value, digits), spell(limit, digits)
         if pair[0] != pair[1] or value == limit:
             break
