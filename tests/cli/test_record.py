@@ -185,6 +185,7 @@ NOBODY = """
 import sys
 sys.path[:] = sys.argv[3:]
 import os, re, encodings.idna, json, select, shutil, subprocess, numpy, pyarrow, pyarrow.parquet, pyarrow.ipc
+import tomllib, exhume.config, exhume.recorder.policy, exhume.recorder.samples
 import exhume.cli.record, exhume.cli.record_text, exhume.recorder.recorder, exhume.recording.writer, exhume.cli.record_trigger
 from exhume.cli.main import main
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
