@@ -74,6 +74,14 @@ def test_no_command_line_and_no_environment_is_in_it(recorded: tuple[Path, subpr
             assert SECRET not in repr(row)
 
 
+def names(path: Path) -> list[str]:
+    return list(Folder(str(path)).load(tables=("samples", "threads"))["threads"].texts("process"))
+
+
+def test_a_hostile_name_is_recorded(recorded: tuple[Path, subprocess.CompletedProcess[bytes]]) -> None:
+    assert "\x1b[31mred\\xff" in names(recorded[0])
+
+
 @pytest.mark.parametrize(
     "command", [["info"], ["flame"], ["flame", "--folded"], ["flame", "--by", "thread"], ["flame", "-o", "-"], ["heat"]]
 )
@@ -81,8 +89,8 @@ def test_a_hostile_name_is_never_printed_as_it_is(
     recorded: tuple[Path, subprocess.CompletedProcess[bytes]], command: list[str]
 ) -> None:
     path, _ = recorded
-    threads = Folder(str(path)).load(tables=("samples", "threads"))["threads"].texts("process")
-    assert "\x1b[31mred\\xff" in threads
+    if "\x1b[31mred\\xff" not in names(path):
+        pytest.skip("the node was too busy to name it, as another test says")
     done = exhume(command[0], path, *command[1:])
     assert done.returncode == 0, done.stderr
     assert b"\x1b" not in done.stdout + done.stderr
