@@ -160,8 +160,9 @@ class Recorder:
             except Unreadable as error:
                 self._unsampled = Failed(str(error))
         self._readers: list[Reader] = []
-        """Of the windows before, and those that did not come back in one of them."""
+        """Those of the window before."""
         self._hung: list[Reader] = []
+        """Those of them that did not come back."""
         self._cores: Cores | None = None
         self._stop: Callable[[], bool] = lambda: False
         self._poll = select.epoll()

@@ -1,6 +1,6 @@
 """Files and links of a node, looked at and put in place: whole or not at all, on the disk when it returns, never outside.
 
-Links on the way to a file are followed as a process in that root would follow them (host/resolve.py), so that an absolute
+Links on the way to a file are followed as a process in that root would follow them (host/paths.py), so that an absolute
 link in a mounted image leads into the image. The file at the end of the path is never followed: it is replaced itself.
 """
 
